@@ -1,0 +1,85 @@
+# q4sweep: one Makefile, not recursive.  `make help` lists the targets.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.SUFFIXES:
+MAKEFLAGS += --no-builtin-rules
+
+# --- the user's choices; ours are appended, never overwritten -------------------------------------------------------
+CC ?= cc
+ifeq ($(origin CC),default)
+CC := cc
+endif
+CFLAGS ?= -O2 -g
+LDFLAGS ?=
+PREFIX ?= /usr/local
+DESTDIR ?=
+# release | asan | tsan
+CONFIG ?= release
+WERROR ?=
+
+# --- what is built --------------------------------------------------------------------------------------------------
+BUILD := build/$(CONFIG)
+BIN := $(if $(filter release,$(CONFIG)),bin,$(BUILD)/bin)
+PROGRAMS := $(sort $(patsubst src/%.c,%,$(wildcard src/*.c)))
+MODULES := base tensor gemma ct quant engine net aws serve
+LIB_SRC := $(sort $(foreach m,$(MODULES),$(wildcard src/$(m)/*.c)))
+LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/%.o)
+LIB := $(BUILD)/libq4sweep.a
+UNIT := $(sort $(patsubst tests/unit/%.c,%,$(wildcard tests/unit/*.c)))
+
+SAN_asan := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+SAN_tsan := -fsanitize=thread
+SAN := $(SAN_$(CONFIG))
+WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $(if $(WERROR),-Werror)
+STRICT := base tensor gemma ct net aws
+ALL_CFLAGS = -std=c11 -D_POSIX_C_SOURCE=200809L -Isrc -I$(BUILD) -pthread -ffp-contract=off -MMD -MP $(WARN) $(SAN) $(CFLAGS)
+LIBS := -Wl,--as-needed -ljansson -lcurl -lcrypto -lzstd -lmicrohttpd -lm -pthread
+
+.PHONY: all
+## all: build every program into bin/
+all: $(PROGRAMS:%=$(BIN)/%)
+
+$(foreach m,$(STRICT),$(eval $(BUILD)/src/$(m)/%.o: WARN += -Wconversion))
+
+$(BUILD)/%.o: %.c | $(BUILD)/version.h
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -c $< -o $@
+
+$(LIB): $(LIB_OBJ)
+	rm -f $@
+	ar rcs $@ $^
+
+$(BIN)/%: $(BUILD)/src/%.o $(LIB)
+	@mkdir -p $(@D)
+	$(CC) $(SAN) $(LDFLAGS) $< $(LIB) $(LIBS) -o $@
+
+$(BUILD)/unit/%: $(BUILD)/tests/unit/%.o $(LIB)
+	@mkdir -p $(@D)
+	$(CC) $(SAN) $(LDFLAGS) $< $(LIB) $(LIBS) -o $@
+
+# version.h changes only when the version does; results and provenance carry it.
+VERSION := $(shell cat VERSION)
+$(BUILD)/version.h: VERSION
+	@mkdir -p $(@D)
+	echo '#define Q4SWEEP_VERSION "$(VERSION)"' > $@
+
+.SECONDARY:
+-include $(LIB_OBJ:.o=.d) $(PROGRAMS:%=$(BUILD)/src/%.d) $(UNIT:%=$(BUILD)/tests/unit/%.d)
+
+.PHONY: help clean layers info
+## help: this list
+help:
+	@sed -n 's/^## //p' $(MAKEFILE_LIST)
+
+## info: what was chosen: compiler, flags, programs
+info:
+	@echo "CC=$(CC) ($$($(CC) --version | head -n 1))"; echo "CFLAGS=$(ALL_CFLAGS)"; echo "programs=$(PROGRAMS)"
+
+## layers: check that includes only point down (design, section 3)
+layers:
+	tests/layers.sh
+
+## clean: remove everything that was built
+clean:
+	rm -rf build bin

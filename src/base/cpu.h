@@ -1,0 +1,13 @@
+/* Which SIMD level to run.  Levels are ordered; each module maps them to the twins it has. */
+#ifndef BASE_CPU_H
+#define BASE_CPU_H
+#include <stdbool.h>
+
+enum simd { SIMD_SCALAR, SIMD_AVX2, SIMD_AVX512 };  /* avx2 includes FMA and F16C; avx512 = F, BW, DQ, VL, VBMI */
+/* The best level of this CPU, never above what simd_force() allowed. */
+enum simd simd_level(void);
+bool cpu_has_vnni(void);                /* AVX512-VNNI, and the level allows AVX-512 */
+/* From --simd: "scalar", "avx2", "avx512" (NULL = best).  -1 when the CPU lacks it. */
+int simd_force(const char *name);
+const char *simd_name(enum simd level);
+#endif

@@ -1,0 +1,12 @@
+/* SHA-256 by OpenSSL (EVP). */
+#ifndef BASE_HASH_H
+#define BASE_HASH_H
+#include <stddef.h>
+
+#define SHA256_HEX 65                   /* 64 digits and a NUL */
+struct sha256;
+struct sha256 *sha256_new(void);
+void sha256_add(struct sha256 *s, const void *p, size_t n);
+void sha256_hex(struct sha256 *s, char hex[SHA256_HEX]);        /* finishes and frees s */
+void sha256_of(const void *p, size_t n, char hex[SHA256_HEX]);
+#endif

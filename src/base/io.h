@@ -1,0 +1,57 @@
+/* Bytes in and out.  The only module that calls read(2), write(2), splice(2) on data.
+ *
+ * Owns: inputs (file, stdin as "-"; zstd recognised by its magic bytes and decompressed), outputs (file by temporary name + fsync +
+ * rename, stdout as "-"), pipes enlarged to 1 MiB where allowed, reads of 256 KiB and more.  A short read is never taken for
+ * success; a full disk or failed close is EXIT_IO.  Messages call "-" stdin or stdout.
+ */
+#ifndef BASE_IO_H
+#define BASE_IO_H
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/err.h"
+
+#define IO_CHUNK ((size_t)1 << 18)      /* 256 KiB: what one read or write moves (performance.md D.2) */
+
+struct input;
+/* Open for reading from the start.  EXIT_NOINPUT when it does not exist, EXIT_USAGE when "-" is a terminal. */
+struct input *input_open(const char *path, struct err *e) MUST_CHECK;
+const char *input_name(const struct input *in);
+/* Up to n bytes; 0 at the end of the data; -1 error. */
+long input_read(struct input *in, void *buf, size_t n, struct err *e) MUST_CHECK;
+/* Exactly n bytes, or -1; when the input ends early: EXIT_DATA, "ended N bytes short of …". `what` names the thing read. */
+int input_read_full(struct input *in, void *buf, size_t n, const char *what, struct err *e) MUST_CHECK;
+/* A plain regular file (not compressed, not a pipe): can be read again. */
+bool input_seekable(const struct input *in);
+int input_seek(struct input *in, uint64_t offset, struct err *e) MUST_CHECK;
+void input_close(struct input *in);
+
+struct output;
+/* "-" or a path.  A path that is a regular file or absent is written beside itself under a temporary name and appears at
+ * output_commit(); anything else (FIFO, /dev/null) is written directly.  An existing file is replaced.  zstd compresses (level 3). */
+struct output *output_open(const char *path, bool zstd, struct err *e) MUST_CHECK;
+const char *output_name(const struct output *out);
+int output_write(struct output *out, const void *buf, size_t n, struct err *e) MUST_CHECK;
+/* Move n bytes from in to out, spliced inside the kernel where both sides allow it. */
+int output_pass(struct output *out, struct input *in, uint64_t n, const char *what, struct err *e) MUST_CHECK;
+/* Flush, fsync (regular files), rename, close.  Frees out in either case. */
+int output_commit(struct output *out, struct err *e) MUST_CHECK;
+void output_abort(struct output *out);  /* leaves nothing behind; NULL is fine */
+
+/* A directory that appears by one rename.  outdir_open makes a temporary sibling of DIR; outdir_file() makes files in it (their commit
+ * fsyncs).  An existing DIR is EXIT_USAGE unless force; with force the old one is removed only after the new one is complete. */
+struct outdir;
+struct outdir *outdir_open(const char *dir, bool force, struct err *e) MUST_CHECK;
+const char *outdir_tmp(const struct outdir *d);                     /* the temporary path, for messages and readers */
+struct output *outdir_file(struct outdir *d, const char *name, struct err *e) MUST_CHECK;  /* name without slashes */
+int outdir_commit(struct outdir *d, struct err *e) MUST_CHECK;      /* frees d */
+void outdir_abort(struct outdir *d);
+/* EXIT_IO unless the file system of `path`'s parent has n bytes free. */
+int io_free_space(const char *path, uint64_t n, struct err *e) MUST_CHECK;
+
+/* Whole small files. *buf gets a NUL after the n bytes; freed by the caller.  Larger than max: EXIT_DATA. */
+int io_slurp(const char *path, size_t max, char **buf, size_t *n, struct err *e) MUST_CHECK;
+/* An unlinked temporary file in $TMPDIR (or /tmp): a spool. */
+int io_spool_fd(struct err *e) MUST_CHECK;
+int io_pwrite_full(int fd, const void *buf, size_t n, uint64_t offset, const char *what, struct err *e) MUST_CHECK;
+int io_pread_full(int fd, void *buf, size_t n, uint64_t offset, const char *what, struct err *e) MUST_CHECK;
+#endif

@@ -1,0 +1,34 @@
+/* JSON, by jansson: parsing with its strict rules (duplicates refused, U+0000 allowed), and writing that is always the same bytes.
+ *
+ * Owns: the mapping of jansson's errors to struct err; JSON Lines in and out.  Numbers are written with 17 digits at most; objects keep
+ * the order in which keys were added, unless `sort`.
+ */
+#ifndef BASE_JSON_H
+#define BASE_JSON_H
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include "base/err.h"
+
+/* Parse n bytes; `name` is for messages.  New reference; NULL with EXIT_DATA. */
+json_t *json_parse(const char *text, size_t n, const char *name, struct err *e) MUST_CHECK;
+json_t *json_parse_file(const char *path, struct err *e) MUST_CHECK;   /* up to 256 MiB */
+/* Compact text (no newline); freed by the caller. */
+char *json_text(const json_t *v, bool sort);
+char *json_text_indented(const json_t *v);
+/* One compact line with '\n' to f; -1 = stdio error. */
+int json_line(FILE *f, const json_t *v) MUST_CHECK;
+
+/* Typed fields of an object: `where` names the object in messages.  A missing or null field gives the default and 0; a wrong type is EXIT_DATA. */
+int json_get_int(const json_t *obj, const char *key, long long def, long long *out, const char *where, struct err *e) MUST_CHECK;
+int json_get_real(const json_t *obj, const char *key, double def, double *out, const char *where, struct err *e) MUST_CHECK;
+int json_get_bool(const json_t *obj, const char *key, bool def, bool *out, const char *where, struct err *e) MUST_CHECK;
+int json_get_str(const json_t *obj, const char *key, const char *def, const char **out, const char *where, struct err *e) MUST_CHECK;
+
+/* JSON Lines from stdin or a file: one value a line, empty lines skipped, lines of any length. */
+struct jsonl;
+struct jsonl *jsonl_open(const char *path, struct err *e) MUST_CHECK;
+/* 1 = *v holds a new reference; 0 = end; -1 = the line is no JSON (e filled; reading can go on); -2 = I/O error. *line gets its number from 1. */
+int jsonl_next(struct jsonl *j, json_t **v, long *line, struct err *e) MUST_CHECK;
+void jsonl_close(struct jsonl *j);
+#endif

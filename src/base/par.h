@@ -1,0 +1,13 @@
+/* A pool of threads that sleep when idle.  Results must not depend on their number: callers split work by item, never by thread. */
+#ifndef BASE_PAR_H
+#define BASE_PAR_H
+#include <stddef.h>
+
+struct par;
+/* threads <= 0: the CPUs this process may run on.  With 1, everything runs in the caller. */
+struct par *par_new(int threads);
+int par_threads(const struct par *p);
+/* Call fn(arg, i) for every i in [0, count), each once, on the pool and the caller; returns when all are done. */
+void par_for(struct par *p, size_t count, void (*fn)(void *arg, size_t i), void *arg);
+void par_free(struct par *p);
+#endif

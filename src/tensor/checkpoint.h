@@ -1,0 +1,37 @@
+/* A checkpoint on disk: a directory with an index, with a single model.safetensors or with shards without an index, or one file.
+ * Random access by tensor name.  Reads headers only; data by pread.
+ *
+ * With an index only the files it names are opened (all their tensors).  Without: model.safetensors if there is one, else every *.safetensors.
+ * Refuses: a tensor in two shards, a missing shard, an index that maps a tensor to a file without it.  (ct-check, which reports these
+ * instead of refusing them, uses ckpt_open's `faults`.)
+ */
+#ifndef TENSOR_CHECKPOINT_H
+#define TENSOR_CHECKPOINT_H
+#include "tensor/header.h"
+
+struct ckpt_shard {
+    char *name;                 /* file name without directory */
+    int fd;                     /* -1 = missing */
+    uint64_t data;              /* file offset of the data: 8 + N */
+    uint64_t file_bytes;
+    struct st_header *header;   /* NULL = unreadable */
+};
+
+struct ckpt_entry { const struct st_tensor *t; size_t shard; };
+
+struct ckpt {
+    char *path;
+    bool is_dir, has_index;
+    struct ckpt_shard *shard; size_t n_shards;
+    struct ckpt_entry *entry; size_t n;         /* all tensors: by shard (names sorted), then by offset */
+    struct st_name_index *index;
+};
+
+/* faults NULL: the first fault is the error.  Else faults->fn is called for each fault and opening goes on with what is there. */
+struct ckpt_faults { void (*fn)(void *arg, const char *shard, const char *tensor, const char *what); void *arg; };
+struct ckpt *ckpt_open(const char *path, const struct ckpt_faults *faults, struct err *e) MUST_CHECK;
+const struct ckpt_entry *ckpt_find(const struct ckpt *c, const char *tensor);       /* NULL = none */
+/* n bytes of a tensor from `offset` within it. */
+int ckpt_read(const struct ckpt *c, const struct ckpt_entry *t, uint64_t offset, void *buf, size_t n, struct err *e) MUST_CHECK;
+void ckpt_close(struct ckpt *c);
+#endif
