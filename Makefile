@@ -64,10 +64,31 @@ $(BUILD)/version.h: VERSION
 	@mkdir -p $(@D)
 	echo '#define Q4SWEEP_VERSION "$(VERSION)"' > $@
 
-.SECONDARY:
--include $(LIB_OBJ:.o=.d) $(PROGRAMS:%=$(BUILD)/src/%.d) $(UNIT:%=$(BUILD)/tests/unit/%.d)
+# --- tests ----------------------------------------------------------------------------------------------------------
+# tests/tools/*.c: programs that the suites use as judges and generators; they share no code with what they judge.
+TOOLS := $(sort $(patsubst tests/tools/%.c,$(BUILD)/tools/%,$(wildcard tests/tools/*.c)))
+UNIT_BIN := $(UNIT:%=$(BUILD)/unit/%)
 
-.PHONY: help clean layers info
+$(BUILD)/tools/%: $(BUILD)/tests/tools/%.o
+	@mkdir -p $(@D)
+	$(CC) $(SAN) $(LDFLAGS) $< -ljansson -lm -o $@
+
+.PHONY: test tests-built layers
+## test: unit tests and all bats suites; T=REGEX picks suites, CONFIG=asan or tsan runs them under a sanitizer
+test: tests-built
+	@Q4CONFIG=$(CONFIG) Q4BIN=$(abspath $(BIN)) Q4BUILD=$(abspath $(BUILD)) tests/run '$(T)'
+
+tests-built: all $(UNIT_BIN) $(TOOLS)
+
+## layers: check that includes only point up the list of modules (design, section 3)
+layers:
+	@tests/layers.sh
+
+.SECONDARY:
+-include $(LIB_OBJ:.o=.d) $(PROGRAMS:%=$(BUILD)/src/%.d) $(UNIT:%=$(BUILD)/tests/unit/%.d) \
+	$(TOOLS:$(BUILD)/tools/%=$(BUILD)/tests/tools/%.d)
+
+.PHONY: help clean info
 ## help: this list
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -75,10 +96,6 @@ help:
 ## info: what was chosen: compiler, flags, programs
 info:
 	@echo "CC=$(CC) ($$($(CC) --version | head -n 1))"; echo "CFLAGS=$(ALL_CFLAGS)"; echo "programs=$(PROGRAMS)"
-
-## layers: check that includes only point down (design, section 3)
-layers:
-	tests/layers.sh
 
 ## clean: remove everything that was built
 clean:

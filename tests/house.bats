@@ -1,0 +1,52 @@
+# The house itself: layers, scripts, manual pages, what a clone must and must not hold.
+load lib
+
+@test "layers: includes point up the list of modules" {
+    "$ROOT/tests/layers.sh"
+}
+
+@test "layers: a tensor header that includes gemma is refused, and so is a program's file" {
+    mkdir -p src/tensor src/gemma src/base
+    touch src/gemma/config.h src/base/err.h src/other.h
+    printf '#include "base/err.h"\n#include <stdio.h>\n' >src/tensor/ok.c
+    "$ROOT/tests/layers.sh" "$PWD"
+    echo '#include "gemma/config.h"' >src/tensor/bad.c
+    run -1 "$ROOT/tests/layers.sh" "$PWD"
+    [[ $output = *"src/tensor/bad.c:1: includes gemma/config.h, but tensor does not know gemma"* ]]
+    rm src/tensor/bad.c
+    echo '#include "other.h"' >src/program.c
+    run -1 "$ROOT/tests/layers.sh" "$PWD"
+    [[ $output = *"src/program.c:1:"* ]]
+}
+
+@test "scripts pass shellcheck" {
+    need_command shellcheck
+    cd "$ROOT"
+    local scripts
+    mapfile -t scripts < <(git ls-files -co --exclude-standard 2>/dev/null | while read -r f; do
+        [ -f "$f" ] && head -c 64 "$f" | head -n 1 | grep -qaE '^#! ?/bin/(ba)?sh|^#!/usr/bin/env bash' && echo "$f"; done)
+    [ "${#scripts[@]}" -gt 0 ] || skip "no git checkout: which files are scripts is unknown"
+    shellcheck "${scripts[@]}" tests/lib.bash
+}
+
+@test "every program has a manual page, and mandoc finds nothing wrong in any" {
+    need_command mandoc
+    cd "$ROOT"
+    local program missing=0
+    shopt -s nullglob
+    for program in src/*.c; do
+        program=$(basename "$program" .c)
+        [ -e "man/$program.1" ] || { echo "no man/$program.1"; missing=1; }
+    done
+    [ "$missing" -eq 0 ]
+    [ "$(echo man/*.1)" = "" ] || mandoc -T lint -W warning man/*.1
+}
+
+@test "the repository stands alone: no file points outside it" {
+    cd "$ROOT"
+    run -1 git grep -nIE '(\.\./|/work/)shared' -- . ':!tests/house.bats'
+}
+
+@test "golden data stay under 30 MB" {
+    [ "$(du -sk "$ROOT/tests/golden" | cut -f 1)" -lt 30000 ]
+}
