@@ -1,0 +1,298 @@
+#include "net/http.h"
+
+#include <curl/curl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#define CONNECT_MS 10000L
+#define SPARE_HANDLES 64            /* easy handles kept for reuse: setting one up costs more than a request on loopback */
+
+struct exchange {
+    struct http_client *client;
+    CURL *easy;
+    struct curl_slist *headers;
+    struct http_sink sink;
+    struct http_reply reply;
+    struct exchange *prev, *next;   /* the running ones */
+    char fault[CURL_ERROR_SIZE];
+};
+
+struct http_client {
+    CURLM *multi;
+    struct exchange *running;
+    int count;
+    CURL *spare[SPARE_HANDLES];
+    int spares;
+};
+
+double http_clock(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static void curl_once(void)
+{
+    if (curl_global_init(CURL_GLOBAL_DEFAULT)) die_msg(EXIT_BUG, "libcurl does not start");
+}
+
+struct http_client *http_client_new(long connections, struct err *e)
+{
+    pthread_once(&once, curl_once);
+    struct http_client *c = xcalloc(1, sizeof *c);
+    c->multi = curl_multi_init();
+    if (!c->multi) {
+        free(c);
+        err_set(e, EXIT_TEMPFAIL, "libcurl is out of memory");
+        return NULL;
+    }
+    curl_multi_setopt(c->multi, CURLMOPT_MAXCONNECTS, connections);
+    curl_multi_setopt(c->multi, CURLMOPT_PIPELINING, CURLPIPE_NOTHING);
+    return c;
+}
+
+/* --- one exchange --------------------------------------------------------------------------------------------------- */
+
+static size_t on_header(char *p, size_t size, size_t n, void *arg)
+{
+    struct exchange *x = arg;
+    n *= size;
+    if (n >= 5 && !memcmp(p, "HTTP/", 5)) {     /* a new answer: 100 Continue or a redirect came before it */
+        x->reply.head.n = 0;
+        return n;
+    }
+    if (n > 2 && x->reply.head.n < ((size_t)1 << 20)) buf_add(&x->reply.head, p, n);
+    return n;
+}
+
+static size_t on_body(char *p, size_t size, size_t n, void *arg)
+{
+    struct exchange *x = arg;
+    double at = http_clock();
+    curl_easy_getinfo(x->easy, CURLINFO_RESPONSE_CODE, &x->reply.status);
+    return x->sink.data(x->sink.arg, &x->reply, p, size * n, at) ? 0 : size * n;
+}
+
+static int add_header(struct exchange *x, const char *line)
+{
+    struct curl_slist *longer = curl_slist_append(x->headers, line);
+    if (longer) x->headers = longer;
+    return longer ? 0 : -1;
+}
+
+static int set_up(struct exchange *x, const struct http_request *q)
+{
+    CURL *h = x->easy;
+    bool get = !strcmp(q->method, "GET"), head = !strcmp(q->method, "HEAD");
+    for (const char *const *line = q->headers; line && *line; line++)
+        if (add_header(x, *line)) return -1;
+    if (q->body && add_header(x, "Expect:")) return -1;     /* no round trip for a 100 Continue */
+    CURLcode bad = curl_easy_setopt(h, CURLOPT_URL, q->url);
+    if (head) curl_easy_setopt(h, CURLOPT_NOBODY, 1L);
+    else if (!get) curl_easy_setopt(h, CURLOPT_CUSTOMREQUEST, q->method);
+    if (!get && !head) {
+        curl_easy_setopt(h, CURLOPT_POST, 1L);
+        curl_easy_setopt(h, CURLOPT_POSTFIELDS, q->body ? q->body : "");
+        curl_easy_setopt(h, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->body_n);
+    }
+    curl_easy_setopt(h, CURLOPT_HTTPHEADER, x->headers);
+    curl_easy_setopt(h, CURLOPT_USERAGENT, "q4sweep");
+    curl_easy_setopt(h, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(h, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(h, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(h, CURLOPT_FOLLOWLOCATION, q->redirects && (get || head) ? 1L : 0L);
+    curl_easy_setopt(h, CURLOPT_MAXREDIRS, 10L);
+    curl_easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(h, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
+    curl_easy_setopt(h, CURLOPT_TIMEOUT_MS, (long)(q->timeout * 1e3));
+    if (q->stall > 0) {
+        curl_easy_setopt(h, CURLOPT_LOW_SPEED_LIMIT, 1L);
+        curl_easy_setopt(h, CURLOPT_LOW_SPEED_TIME, (long)(q->stall + 0.999));
+    }
+    curl_easy_setopt(h, CURLOPT_ERRORBUFFER, x->fault);
+    curl_easy_setopt(h, CURLOPT_HEADERFUNCTION, on_header);
+    curl_easy_setopt(h, CURLOPT_HEADERDATA, x);
+    curl_easy_setopt(h, CURLOPT_WRITEFUNCTION, on_body);
+    curl_easy_setopt(h, CURLOPT_WRITEDATA, x);
+    curl_easy_setopt(h, CURLOPT_PRIVATE, x);
+    return bad ? -1 : 0;
+}
+
+static void exchange_free(struct exchange *x)
+{
+    struct http_client *c = x->client;
+    if (x->easy && c->spares < SPARE_HANDLES) {
+        curl_easy_reset(x->easy);
+        c->spare[c->spares++] = x->easy;
+    } else {
+        curl_easy_cleanup(x->easy);
+    }
+    curl_slist_free_all(x->headers);
+    http_reply_free(&x->reply);
+    free(x);
+}
+
+int http_start(struct http_client *c, const struct http_request *q, const struct http_sink *s, struct err *e)
+{
+    struct exchange *x = xcalloc(1, sizeof *x);
+    x->client = c;
+    x->sink = *s;
+    x->easy = c->spares ? c->spare[--c->spares] : curl_easy_init();
+    if (!x->easy || set_up(x, q)) {
+        exchange_free(x);
+        return err_set(e, EXIT_TEMPFAIL, "%s: libcurl is out of memory", q->url);
+    }
+    x->reply.sent = http_clock();
+    CURLMcode bad = curl_multi_add_handle(c->multi, x->easy);
+    if (bad) {
+        exchange_free(x);
+        return err_set(e, EXIT_BUG, "%s: %s", q->url, curl_multi_strerror(bad));
+    }
+    x->next = c->running;
+    if (x->next) x->next->prev = x;
+    c->running = x;
+    c->count++;
+    return 0;
+}
+
+static void unlink_exchange(struct exchange *x)
+{
+    struct http_client *c = x->client;
+    curl_multi_remove_handle(c->multi, x->easy);
+    if (x->prev) x->prev->next = x->next;
+    else c->running = x->next;
+    if (x->next) x->next->prev = x->prev;
+    c->count--;
+}
+
+static int fault_code(CURLcode r)
+{
+    switch (r) {
+    case CURLE_OPERATION_TIMEDOUT: return EXIT_TEMPFAIL;
+    case CURLE_URL_MALFORMAT: case CURLE_UNSUPPORTED_PROTOCOL: return EXIT_USAGE;
+    case CURLE_PEER_FAILED_VERIFICATION: case CURLE_SSL_CACERT_BADFILE: return EXIT_NOPERM;
+    default: return EXIT_UNAVAILABLE;
+    }
+}
+
+static void finish(struct exchange *x, CURLcode r)
+{
+    struct err e = {0};
+    curl_off_t connect_us = 0;
+    char *url = NULL;
+    x->reply.done = http_clock();
+    curl_easy_getinfo(x->easy, CURLINFO_RESPONSE_CODE, &x->reply.status);
+    curl_easy_getinfo(x->easy, CURLINFO_CONNECT_TIME_T, &connect_us);
+    curl_easy_getinfo(x->easy, CURLINFO_EFFECTIVE_URL, &url);
+    x->reply.connect = (double)connect_us * 1e-6;
+    if (r) err_set(&e, fault_code(r), "%s: %s", url, x->fault[0] ? x->fault : curl_easy_strerror(r));
+    unlink_exchange(x);
+    x->sink.done(x->sink.arg, &x->reply, &e);
+    exchange_free(x);
+}
+
+/* --- the loop ------------------------------------------------------------------------------------------------------- */
+
+int http_run(struct http_client *c, double wait, struct err *e)
+{
+    int running, left;
+    CURLMcode bad = curl_multi_perform(c->multi, &running);
+    if (!bad && running == c->count && wait > 0) {      /* nothing ended: wait, then move on */
+        bad = curl_multi_poll(c->multi, NULL, 0, (int)(wait * 1e3), NULL);
+        if (!bad) bad = curl_multi_perform(c->multi, &running);
+    }
+    if (bad) return err_set(e, EXIT_BUG, "http: %s", curl_multi_strerror(bad));
+    for (CURLMsg *m; (m = curl_multi_info_read(c->multi, &left));) {
+        struct exchange *x;
+        CURLcode r = m->data.result;
+        curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&x);
+        finish(x, r);
+    }
+    return c->count;
+}
+
+void http_wake(struct http_client *c)
+{
+    curl_multi_wakeup(c->multi);
+}
+
+void http_client_free(struct http_client *c)
+{
+    if (!c) return;
+    while (c->running) {
+        struct exchange *x = c->running;
+        unlink_exchange(x);
+        exchange_free(x);
+    }
+    while (c->spares) curl_easy_cleanup(c->spare[--c->spares]);
+    curl_multi_cleanup(c->multi);
+    free(c);
+}
+
+/* --- replies -------------------------------------------------------------------------------------------------------- */
+
+bool http_header(const struct http_reply *r, const char *name, char *out, size_t n)
+{
+    size_t len = strlen(name);
+    const char *end;
+    for (const char *p = r->head.data; p && (end = strstr(p, "\r\n")); p = end + 2) {
+        if (strncasecmp(p, name, len) || p[len] != ':') continue;
+        const char *from = p + len + 1;
+        while (from < end && (*from == ' ' || *from == '\t')) from++;
+        while (end > from && (end[-1] == ' ' || end[-1] == '\t')) end--;
+        if ((size_t)(end - from) >= n) return false;
+        memcpy(out, from, (size_t)(end - from));
+        out[end - from] = 0;
+        return true;
+    }
+    return false;
+}
+
+void http_reply_free(struct http_reply *r)
+{
+    buf_free(&r->head);
+    buf_free(&r->body);
+}
+
+struct fetch {
+    struct http_reply *reply;
+    size_t max;
+    bool done;
+    struct err e;
+};
+
+static int fetch_data(void *arg, const struct http_reply *r, const char *p, size_t n, double at)
+{
+    struct fetch *f = arg;
+    (void)r, (void)at;
+    if (n > f->max - f->reply->body.n) return err_set(&f->e, EXIT_DATA, "the answer is longer than %zu bytes", f->max);
+    buf_add(&f->reply->body, p, n);
+    return 0;
+}
+
+static void fetch_done(void *arg, const struct http_reply *r, const struct err *e)
+{
+    struct fetch *f = arg;
+    struct buf body = f->reply->body;
+    *f->reply = *r;
+    f->reply->head = (struct buf)BUF_INIT;
+    buf_add(&f->reply->head, r->head.data ? r->head.data : "", r->head.n);
+    f->reply->body = body;
+    if (e->code && !f->e.code) f->e = *e;
+    f->done = true;
+}
+
+int http_fetch(struct http_client *c, const struct http_request *q, size_t max, struct http_reply *r, struct err *e)
+{
+    struct fetch f = {.reply = r, .max = max};
+    *r = (struct http_reply){0};
+    if (http_start(c, q, &(struct http_sink){fetch_data, fetch_done, &f}, e)) return -1;
+    while (!f.done)
+        if (http_run(c, 1.0, e) < 0) return -1;
+    return f.e.code ? err_set(e, f.e.code, "%s", f.e.msg) : 0;
+}
