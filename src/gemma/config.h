@@ -2,7 +2,8 @@
  *
  * Reads the wrapper (text under text_config) and the lifted form, Gemma 4's five sizes and Gemma 3 text, both old and new spellings of rope,
  * layer pattern and per-layer heads (reference: transformers configuration_gemma4.py, configuration_gemma3.py).  Refuses (EXIT_DATA) what the
- * engine could only get wrong: unknown model_type, unknown activation, attention_bias, rope types it does not know, sizes that do not divide.
+ * engine could only get wrong: unknown model_type, unknown activation, attention_bias, attention soft-caps, bidirectional text, rope types it does not
+ * know, sizes that do not divide or whose products (heads x head_dim, layers x ple) leave 24 bits.
  */
 #ifndef GEMMA_CONFIG_H
 #define GEMMA_CONFIG_H
@@ -52,7 +53,8 @@ struct gemma {
 /* `where` names the config in messages. */
 int gemma_config_read(struct gemma *g, const json_t *config, const char *where, struct err *e) MUST_CHECK;
 /* The text config lifted to the top level, as text-only builds carry it (compressed-tensors reference, section 7): architectures,
- * dtype, tie_word_embeddings, transformers_version, eos_token_id from the top level.  New reference.  A config already lifted is copied. */
+ * dtype, transformers_version, quantization_config and the bos, eos and pad ids from the top level where it has them; tie_word_embeddings = both
+ * flags, absent = true.  New reference.  A config already lifted is copied (and gets the tie flag). */
 json_t *gemma_config_lift(const json_t *config);
 /* "e2b", "e4b", "12b", "26b", "31b", "gemma3" by structure, for messages: PLE with double-wide MLP, PLE, unified, MoE, k==v dense, … */
 const char *gemma_size_name(const struct gemma *g);

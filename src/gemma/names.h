@@ -39,8 +39,8 @@ struct gemma_tensor {
     uint64_t shape[3];
 };
 /* All of them (fused expert banks; no lm_head when tied), in the order of st-extract: embed_tokens, lm_head, per-layer table and globals, layers
- * in order, layer_scalars last.  *out is freed by the caller. */
-int gemma_text_tensors(const struct gemma *g, struct gemma_tensor **out, size_t *n, struct err *e) MUST_CHECK;
+ * in order, layer_scalars last.  *n of them, freed by the caller. */
+struct gemma_tensor *gemma_text_tensors(const struct gemma *g, size_t *n);
 /* 0-based K/V tensors of shared layers (base exports carry them, nothing uses them). */
 bool gemma_is_dead(const struct gemma *g, const char *name);
 #endif
