@@ -38,23 +38,28 @@ struct ct_args {
 
 struct ct_group {
     char *name;             /* "group_0" */
-    char format[32];        /* its own, else the config's */
+    char format[40];        /* its own, else the config's */
     struct ct_args weights, input;
-    struct ct_pattern *target; size_t n_targets;
 };
+
+/* A target and the group it stands for: in the config's order; of two groups that name the same target the later one holds, at the place of the first. */
+struct ct_target { struct ct_pattern pattern; size_t group; };
 
 struct ct_quant {
     enum ct_arch arch;
-    struct ct_group *group; size_t n_groups;        /* in the config's order */
+    struct ct_group *group; size_t n_groups;
+    struct ct_target *target; size_t n_targets;
     struct ct_pattern *ignore; size_t n_ignore;
 };
 
-/* A fault of the config itself, and whether the loader stops at it. */
-struct ct_config_fault { void (*fn)(void *arg, const char *what); void *arg; };
+/* How bad a fault is: the loader stops; it loads and answers wrongly; it works and could be cleaner; worth knowing. */
+enum ct_grade { CT_REFUSED, CT_WRONG, CT_UNTIDY, CT_NOTE };
+/* Where faults go: `where` is a module, tensor, file or config key, `what` says what is wrong, `loader` is what vLLM says or does (NULL = nothing). */
+struct ct_faults { void (*fn)(void *arg, enum ct_grade grade, const char *where, const char *what, const char *loader); void *arg; };
 
-/* From a whole config.json.  NULL with e->code 0 when it has no quantization_config.  A malformed one is EXIT_DATA; what is well formed but refused by the
- * loader (unknown keys, impossible strategies) goes to `fault`, or is the error when fault is NULL. */
-struct ct_quant *ct_quant_read(const json_t *config, const char *where, const struct ct_config_fault *fault, struct err *e) MUST_CHECK;
+/* From a whole config.json.  NULL with e->code 0 when it has no quantization_config.  A malformed one is EXIT_DATA; what is well formed but not
+ * accepted (unknown keys, impossible strategies) goes to `faults`, or is the error when faults is NULL and the loader refuses it. */
+struct ct_quant *ct_quant_read(const json_t *config, const char *where, const struct ct_faults *faults, struct err *e) MUST_CHECK;
 void ct_quant_free(struct ct_quant *q);
 
 /* How module M (a tensor's name without its suffix, as on disk, any spelling) is stored.  q NULL = plain.  EXIT_DATA where a pattern cannot be decided or
