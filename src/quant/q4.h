@@ -15,9 +15,14 @@
 #define Q4_BLOCK 18
 enum q4_scale { Q4_BF16, Q4_F16 };
 
+const char *q4_scale_name(enum q4_scale kind);          /* "bf16", "f16": the spelling of --scale-dtype and of metadata q4_scale */
+int q4_scale_from_name(const char *name);               /* -1 = unknown */
+/* A 16-bit scale as a number. */
+float q4_scale_value(uint16_t bits, enum q4_scale kind);
+
 /* compressed-tensors' row layout from n blocks and back: packed = 16 bytes a group (low nibble = lower index), scale 2 bytes a group. */
 void q4_split(const uint8_t *blocks, size_t n, uint8_t *packed, uint8_t *scales);
 void q4_join(const uint8_t *packed, const uint8_t *scales, size_t n, uint8_t *blocks);
-/* n blocks to 32 n bf16 values, rounded once. */
+/* n blocks to 32 n bf16 values: the float32 product (exact for a 16-bit scale), rounded once. */
 void q4_to_bf16(const uint8_t *blocks, size_t n, enum q4_scale kind, uint16_t *values);
 #endif
