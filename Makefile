@@ -80,6 +80,11 @@ test: tests-built
 
 tests-built: all $(UNIT_BIN) $(TOOLS)
 
+## peers: the light Python peers that some tests use (they skip without), into build/peers
+.PHONY: peers
+peers:
+	@tests/peers/venv.sh light
+
 ## layers: check that includes only point up the list of modules (design, section 3)
 layers:
 	@tests/layers.sh

@@ -111,4 +111,10 @@ need_peer() {   # MODULE…
     done
 }
 
+# The checkpoint of Gemma 3 270M (tests/peers/gemma3-270m.sh): $REAL is its directory; or skip.
+need_gemma3_270m() {
+    REAL=${Q4_GEMMA3_270M:-$ROOT/build/gemma-3-270m}
+    [ -e "$REAL/model.safetensors" ] || skip "no Gemma 3 270M checkpoint: tests/peers/gemma3-270m.sh makes it"
+}
+
 sanitized() { [ "$Q4CONFIG" != release ]; }
