@@ -7,6 +7,6 @@
 #ifndef BASE_CLEANUP_H
 #define BASE_CLEANUP_H
 void cleanup_add(const char *path);
-void cleanup_forget(const char *path);  /* it became a result, or is gone */
+void cleanup_forget(const char *path);  /* it became a result, or is gone; with all that lies in it */
 void cleanup_now(void);                 /* remove all; called by die() and atexit */
 #endif

@@ -22,6 +22,8 @@ long input_read(struct input *in, void *buf, size_t n, struct err *e) MUST_CHECK
 int input_read_full(struct input *in, void *buf, size_t n, const char *what, struct err *e) MUST_CHECK;
 /* A plain regular file (not compressed, not a pipe): can be read again. */
 bool input_seekable(const struct input *in);
+/* Bytes from the start of the data to the end of a seekable input. */
+int input_size(struct input *in, uint64_t *n, struct err *e) MUST_CHECK;
 int input_seek(struct input *in, uint64_t offset, struct err *e) MUST_CHECK;
 void input_close(struct input *in);
 

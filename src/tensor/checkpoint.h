@@ -27,6 +27,12 @@ struct ckpt {
     struct st_name_index *index;
 };
 
+/* The safetensors files of a directory by the rules above: names sorted, freed by ckpt_files_free.  *index gets the weight_map (new
+ * reference) or NULL. */
+struct ckpt_files { char **name; size_t n; json_t *index; };
+int ckpt_files(const char *dir, struct ckpt_files *f, struct err *e) MUST_CHECK;
+void ckpt_files_free(struct ckpt_files *f);
+
 /* faults NULL: the first fault is the error.  Else faults->fn is called for each fault and opening goes on with what is there. */
 struct ckpt_faults { void (*fn)(void *arg, const char *shard, const char *tensor, const char *what); void *arg; };
 struct ckpt *ckpt_open(const char *path, const struct ckpt_faults *faults, struct err *e) MUST_CHECK;

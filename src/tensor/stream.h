@@ -14,6 +14,8 @@ struct st_reader;
 /* "-" = stdin, or a file.  Reads and checks the header; for a regular file also its length. */
 struct st_reader *st_open(const char *path, struct err *e) MUST_CHECK;
 const struct st_header *st_header_of(const struct st_reader *r);
+/* The header, now the caller's to free; the reader can only be closed afterwards. */
+struct st_header *st_take_header(struct st_reader *r);
 const char *st_reader_name(const struct st_reader *r);
 /* The next tensor, skipping what is unread of the current one.  NULL at the end (checks that nothing follows) or on error (e->code set). */
 const struct st_tensor *st_next(struct st_reader *r, struct err *e);
@@ -22,6 +24,10 @@ int st_read(struct st_reader *r, void *buf, size_t n, struct err *e) MUST_CHECK;
 bool st_seekable(const struct st_reader *r);
 /* Back to before the first tensor; only when st_seekable. */
 int st_rewind(struct st_reader *r, struct err *e) MUST_CHECK;
+/* Make tensor number i of the header the current one, unread; only when st_seekable. */
+int st_seek(struct st_reader *r, size_t i, struct err *e) MUST_CHECK;
+/* Skip n bytes of the current tensor; a seekable input is not read. */
+int st_skip(struct st_reader *r, uint64_t n, struct err *e) MUST_CHECK;
 void st_close(struct st_reader *r);
 
 struct st_writer;

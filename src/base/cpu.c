@@ -1,0 +1,45 @@
+#include "base/cpu.h"
+
+#include <string.h>
+
+static enum simd limit = SIMD_AVX512;
+static const char *const names[] = {"scalar", "avx2", "avx512"};
+
+static enum simd best_of_cpu(void)
+{
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")
+        && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi"))
+        return SIMD_AVX512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
+        return SIMD_AVX2;
+    return SIMD_SCALAR;
+}
+
+enum simd simd_level(void)
+{
+    enum simd best = best_of_cpu();
+    return best < limit ? best : limit;
+}
+
+bool cpu_has_vnni(void)
+{
+    return simd_level() == SIMD_AVX512 && __builtin_cpu_supports("avx512vnni");
+}
+
+int simd_force(const char *name)
+{
+    if (!name)
+        return 0;
+    for (int i = 0; i < 3; i++)
+        if (strcmp(name, names[i]) == 0) {
+            limit = (enum simd)i;
+            return best_of_cpu() < limit ? -1 : 0;
+        }
+    return -1;
+}
+
+const char *simd_name(enum simd level)
+{
+    return names[level];
+}

@@ -1,0 +1,201 @@
+#include "base/err.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/cleanup.h"
+
+const char *prog_name = "q4sweep";
+int prog_verbosity;
+
+/* A program started with one of 0..2 closed would otherwise get it for its first file and print errors into data. */
+static void open_standard_fds(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) < 0)
+            _exit(EXIT_IO);
+}
+
+void prog_init(const char *argv0)
+{
+    if (argv0 && *argv0) {
+        const char *slash = strrchr(argv0, '/');
+        prog_name = slash ? slash + 1 : argv0;
+    }
+    open_standard_fds();
+    signal(SIGPIPE, SIG_DFL);
+    atexit(cleanup_now);
+}
+
+/* Names come from files that others wrote: what could move the cursor is shown as \xNN. */
+static void escape_controls(char *s, size_t size)
+{
+    char out[sizeof ((struct err *)0)->msg];
+    size_t n = 0;
+    for (const unsigned char *p = (const unsigned char *)s; *p && n + 5 < sizeof out; p++) {
+        if (*p < 0x20 || *p == 0x7f)
+            n += (size_t)snprintf(out + n, sizeof out - n, "\\x%02x", *p);
+        else
+            out[n++] = (char)*p;
+    }
+    out[n] = 0;
+    snprintf(s, size, "%s", out);
+}
+
+int err_set(struct err *e, int code, const char *fmt, ...)
+{
+    if (e->code)
+        return -1;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(e->msg, sizeof e->msg, fmt, ap);
+    va_end(ap);
+    escape_controls(e->msg, sizeof e->msg);
+    e->code = code;
+    return -1;
+}
+
+int err_errno(struct err *e, int code, const char *fmt, ...)
+{
+    int saved = errno;
+    if (e->code)
+        return -1;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(e->msg, sizeof e->msg, fmt, ap);
+    va_end(ap);
+    escape_controls(e->msg, sizeof e->msg);
+    size_t n = strlen(e->msg);
+    snprintf(e->msg + n, sizeof e->msg - n, ": %s", strerror(saved));
+    e->code = code;
+    return -1;
+}
+
+_Noreturn static void leave(int code, const char *msg)
+{
+    fflush(stdout);
+    fprintf(stderr, "%s: %s\n", prog_name, msg);
+    cleanup_now();
+    exit(code ? code : EXIT_BUG);
+}
+
+void die(const struct err *e)
+{
+    leave(e->code, e->msg);
+}
+
+void die_msg(int code, const char *fmt, ...)
+{
+    struct err e = {0, ""};
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(e.msg, sizeof e.msg, fmt, ap);
+    va_end(ap);
+    escape_controls(e.msg, sizeof e.msg);
+    leave(code, e.msg);
+}
+
+static void say(const char *kind, const char *fmt, va_list ap)
+{
+    char msg[sizeof ((struct err *)0)->msg];
+    vsnprintf(msg, sizeof msg, fmt, ap);
+    escape_controls(msg, sizeof msg);
+    fprintf(stderr, "%s: %s%s\n", prog_name, kind, msg);
+}
+
+void warn_msg(const char *fmt, ...)
+{
+    if (prog_verbosity < 0)
+        return;
+    va_list ap;
+    va_start(ap, fmt);
+    say("warning: ", fmt, ap);
+    va_end(ap);
+}
+
+void note_msg(const char *fmt, ...)
+{
+    if (prog_verbosity < 1)
+        return;
+    va_list ap;
+    va_start(ap, fmt);
+    say("", fmt, ap);
+    va_end(ap);
+}
+
+int finish_stdout(struct err *e)
+{
+    errno = 0;
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return errno ? err_errno(e, EXIT_IO, "stdout: write failed") : err_set(e, EXIT_IO, "stdout: write failed");
+    /* close(2) is where a network file system reports a full disk. */
+    if (close(STDOUT_FILENO) != 0)
+        return err_errno(e, EXIT_IO, "stdout: close failed");
+    return 0;
+}
+
+_Noreturn static void out_of_memory(size_t n)
+{
+    die_msg(EXIT_TEMPFAIL, "out of memory: %zu bytes wanted: free some and try again", n);
+}
+
+void *xmalloc(size_t n)
+{
+    void *p = malloc(n ? n : 1);
+    if (!p)
+        out_of_memory(n);
+    return p;
+}
+
+void *xcalloc(size_t n, size_t size)
+{
+    void *p = calloc(n ? n : 1, size ? size : 1);
+    if (!p)
+        out_of_memory(n);
+    return p;
+}
+
+void *xreallocarray(void *p, size_t n, size_t size)
+{
+    if (size > 0 && n > SIZE_MAX / size)
+        out_of_memory(SIZE_MAX);
+    size_t bytes = n * size;
+    void *q = realloc(p, bytes > 0 ? bytes : 1);
+    if (!q)
+        out_of_memory(bytes);
+    return q;
+}
+
+char *xstrdup(const char *s)
+{
+    return xstrndup(s, strlen(s));
+}
+
+char *xstrndup(const char *s, size_t n)
+{
+    char *p = xmalloc(n + 1);
+    memcpy(p, s, n);
+    p[n] = 0;
+    return p;
+}
+
+char *xasprintf(const char *fmt, ...)
+{
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    if (n < 0)
+        die_msg(EXIT_BUG, "bad format");
+    char *s = xmalloc((size_t)n + 1);
+    vsnprintf(s, (size_t)n + 1, fmt, again);
+    va_end(again);
+    return s;
+}

@@ -1,0 +1,777 @@
+/* splice, F_SETPIPE_SZ and renameat2 are Linux. */
+#define _GNU_SOURCE
+#include "base/io.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+#include <zstd.h>
+#include "base/cleanup.h"
+
+#define PIPE_BYTES (1 << 20)            /* the most an unprivileged process may ask for */
+#define PASS_MAX ((size_t)1 << 30)      /* one splice */
+#define PROBE 4                         /* bytes of zstd's magic number */
+#define ZSTD_LEVEL 3
+
+/* --- primitives ---------------------------------------------------------------------------------------------------- */
+
+static long read_some(int fd, void *buf, size_t n)
+{
+    ssize_t got;
+    do
+        got = read(fd, buf, n);
+    while (got < 0 && errno == EINTR);
+    return (long)got;
+}
+
+static int write_all(int fd, const void *buf, size_t n)
+{
+    const char *p = buf;
+    while (n > 0) {
+        ssize_t put = write(fd, p, n);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0)
+            return -1;
+        p += put;
+        n -= (size_t)put;
+    }
+    return 0;
+}
+
+static bool is_kind(int fd, mode_t kind)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && (st.st_mode & S_IFMT) == kind;
+}
+
+/* A refusal is no fault: the pipe is slower, that is all. */
+static void enlarge_pipe(int fd)
+{
+    if (is_kind(fd, S_IFIFO) && fcntl(fd, F_GETPIPE_SZ) < PIPE_BYTES)
+        (void)fcntl(fd, F_SETPIPE_SZ, PIPE_BYTES);
+}
+
+/* --- input --------------------------------------------------------------------------------------------------------- */
+
+struct input {
+    int fd;
+    char *name;
+    off_t origin;           /* where the data begin in a seekable file */
+    bool regular;
+    bool probed;            /* the first bytes were looked at */
+    char ahead[PROBE];      /* probed bytes not yet handed out */
+    size_t ahead_at, ahead_n;
+    ZSTD_DStream *zstd;     /* NULL = plain */
+    char *packed;           /* compressed bytes */
+    ZSTD_inBuffer zin;
+    size_t zneed;           /* 0 = between frames */
+};
+
+struct input *input_open(const char *path, struct err *e)
+{
+    bool std = strcmp(path, "-") == 0;
+    if (std && isatty(STDIN_FILENO)) {
+        err_set(e, EXIT_USAGE, "stdin: is a terminal: give a file or a pipe, or try %s --help", prog_name);
+        return NULL;
+    }
+    int fd = std ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        err_errno(e, errno == EACCES || errno == EPERM ? EXIT_NOPERM : EXIT_NOINPUT, "%s: cannot open", path);
+        return NULL;
+    }
+    if (is_kind(fd, S_IFDIR)) {
+        err_set(e, EXIT_NOINPUT, "%s: is a directory: name a file", path);
+        close(fd);
+        return NULL;
+    }
+    struct input *in = xcalloc(1, sizeof *in);
+    in->fd = fd;
+    in->name = xstrdup(std ? "stdin" : path);
+    in->regular = is_kind(fd, S_IFREG);
+    in->origin = in->regular ? lseek(fd, 0, SEEK_CUR) : 0;
+    enlarge_pipe(fd);
+    return in;
+}
+
+const char *input_name(const struct input *in)
+{
+    return in->name;
+}
+
+static int read_fault(struct input *in, struct err *e)
+{
+    return err_errno(e, EXIT_IO, "%s: read failed", in->name);
+}
+
+static int start_zstd(struct input *in, struct err *e)
+{
+    in->zstd = ZSTD_createDStream();
+    in->packed = xmalloc(IO_CHUNK);
+    if (!in->zstd || ZSTD_isError(ZSTD_initDStream(in->zstd)))
+        return err_set(e, EXIT_TEMPFAIL, "%s: out of memory for zstd", in->name);
+    memcpy(in->packed, in->ahead, in->ahead_n);
+    in->zin = (ZSTD_inBuffer){in->packed, in->ahead_n, 0};
+    in->ahead_n = 0;
+    in->zneed = 1;
+    return 0;
+}
+
+/* Look at the first bytes; they decide whether the data are compressed. */
+static int probe(struct input *in, struct err *e)
+{
+    static const unsigned char magic[PROBE] = {0x28, 0xb5, 0x2f, 0xfd};     /* RFC 8878, 3.1.1 */
+    if (in->probed)
+        return 0;
+    in->probed = true;
+    while (in->ahead_n < PROBE) {
+        long n = read_some(in->fd, in->ahead + in->ahead_n, PROBE - in->ahead_n);
+        if (n < 0)
+            return read_fault(in, e);
+        if (n == 0)
+            return 0;
+        in->ahead_n += (size_t)n;
+    }
+    return memcmp(in->ahead, magic, PROBE) == 0 ? start_zstd(in, e) : 0;
+}
+
+static long read_zstd(struct input *in, void *buf, size_t n, struct err *e)
+{
+    ZSTD_outBuffer out = {buf, n, 0};
+    while (out.pos == 0) {
+        if (in->zin.pos == in->zin.size) {
+            long got = read_some(in->fd, in->packed, IO_CHUNK);
+            if (got < 0)
+                return read_fault(in, e);
+            if (got == 0 && in->zneed == 0)
+                return 0;
+            if (got == 0)
+                return err_set(e, EXIT_DATA, "%s: compressed data end early: the file is cut or its writer failed", in->name);
+            in->zin = (ZSTD_inBuffer){in->packed, (size_t)got, 0};
+        }
+        in->zneed = ZSTD_decompressStream(in->zstd, &out, &in->zin);
+        if (ZSTD_isError(in->zneed))
+            return err_set(e, EXIT_DATA, "%s: damaged zstd data: %s", in->name, ZSTD_getErrorName(in->zneed));
+    }
+    return (long)out.pos;
+}
+
+long input_read(struct input *in, void *buf, size_t n, struct err *e)
+{
+    if (probe(in, e) != 0)
+        return -1;
+    if (in->zstd)
+        return n ? read_zstd(in, buf, n, e) : 0;
+    if (in->ahead_n > 0) {
+        size_t take = n < in->ahead_n ? n : in->ahead_n;
+        memcpy(buf, in->ahead + in->ahead_at, take);
+        in->ahead_at += take;
+        in->ahead_n -= take;
+        return (long)take;
+    }
+    long got = read_some(in->fd, buf, n);
+    return got < 0 ? read_fault(in, e) : got;
+}
+
+static int ended_short(struct input *in, uint64_t missing, uint64_t wanted, const char *what, struct err *e)
+{
+    return err_set(e, EXIT_DATA, "%s: %s: ended %llu bytes short of %llu: the file is cut, or the stage before this one failed",
+                   in->name, what, (unsigned long long)missing, (unsigned long long)wanted);
+}
+
+int input_read_full(struct input *in, void *buf, size_t n, const char *what, struct err *e)
+{
+    size_t have = 0;
+    while (have < n) {
+        long got = input_read(in, (char *)buf + have, n - have, e);
+        if (got < 0)
+            return -1;
+        if (got == 0)
+            return ended_short(in, n - have, n, what, e);
+        have += (size_t)got;
+    }
+    return 0;
+}
+
+bool input_seekable(const struct input *in)
+{
+    return in->regular && in->probed && !in->zstd;
+}
+
+int input_size(struct input *in, uint64_t *n, struct err *e)
+{
+    struct stat st;
+    if (fstat(in->fd, &st) != 0 || st.st_size < in->origin)
+        return err_errno(e, EXIT_IO, "%s: cannot ask for its size", in->name);
+    *n = (uint64_t)(st.st_size - in->origin);
+    return 0;
+}
+
+int input_seek(struct input *in, uint64_t offset, struct err *e)
+{
+    if (!input_seekable(in))
+        return err_set(e, EXIT_BUG, "%s: cannot seek", in->name);
+    if (lseek(in->fd, in->origin + (off_t)offset, SEEK_SET) < 0)
+        return err_errno(e, EXIT_IO, "%s: cannot seek to %llu", in->name, (unsigned long long)offset);
+    in->ahead_n = 0;
+    return 0;
+}
+
+void input_close(struct input *in)
+{
+    if (!in)
+        return;
+    if (in->fd != STDIN_FILENO)
+        close(in->fd);
+    ZSTD_freeDStream(in->zstd);
+    free(in->packed);
+    free(in->name);
+    free(in);
+}
+
+/* --- output -------------------------------------------------------------------------------------------------------- */
+
+struct output {
+    int fd;
+    char *name;             /* for messages */
+    char *final, *tmp;      /* rename at commit; NULL = written directly */
+    bool sync;              /* a regular file of ours: fsync at commit */
+    char *buf;
+    size_t n;
+    ZSTD_CCtx *zstd;
+    char *packed;
+};
+
+/* ".NAME.tmp.PID.N" beside path, so that the rename stays on one file system. */
+static char *temporary_name(const char *path)
+{
+    static int counter;
+    const char *slash = strrchr(path, '/');
+    int dir = slash ? (int)(slash - path) + 1 : 0;
+    return xasprintf("%.*s.%s.tmp.%ld.%d", dir, path, path + dir, (long)getpid(), counter++);
+}
+
+static struct output *output_new(int fd, const char *name)
+{
+    struct output *out = xcalloc(1, sizeof *out);
+    out->fd = fd;
+    out->name = xstrdup(name);
+    out->buf = xmalloc(IO_CHUNK);
+    enlarge_pipe(fd);
+    return out;
+}
+
+static struct output *open_temporary(const char *path, struct err *e)
+{
+    char *tmp = temporary_name(path);
+    cleanup_add(tmp);
+    int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        err_errno(e, errno == EACCES || errno == EPERM ? EXIT_NOPERM : EXIT_IO, "%s: cannot create", path);
+        cleanup_forget(tmp);
+        free(tmp);
+        return NULL;
+    }
+    struct output *out = output_new(fd, path);
+    out->tmp = tmp;
+    out->final = xstrdup(path);
+    out->sync = true;
+    return out;
+}
+
+static struct output *open_direct(const char *path, struct err *e)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0) {
+        err_errno(e, errno == EACCES || errno == EPERM ? EXIT_NOPERM : EXIT_IO, "%s: cannot open for writing", path);
+        return NULL;
+    }
+    return output_new(fd, path);
+}
+
+static int add_zstd(struct output *out, struct err *e)
+{
+    out->zstd = ZSTD_createCCtx();
+    out->packed = xmalloc(IO_CHUNK);
+    if (!out->zstd || ZSTD_isError(ZSTD_CCtx_setParameter(out->zstd, ZSTD_c_compressionLevel, ZSTD_LEVEL))
+        || ZSTD_isError(ZSTD_CCtx_setParameter(out->zstd, ZSTD_c_checksumFlag, 1)))
+        return err_set(e, EXIT_TEMPFAIL, "%s: out of memory for zstd", out->name);
+    return 0;
+}
+
+struct output *output_open(const char *path, bool zstd, struct err *e)
+{
+    struct stat st;
+    struct output *out;
+    if (strcmp(path, "-") == 0)
+        out = output_new(STDOUT_FILENO, "stdout");
+    else if (stat(path, &st) != 0 || S_ISREG(st.st_mode))
+        out = open_temporary(path, e);
+    else
+        out = open_direct(path, e);
+    if (out && zstd && add_zstd(out, e) != 0) {
+        output_abort(out);
+        return NULL;
+    }
+    return out;
+}
+
+const char *output_name(const struct output *out)
+{
+    return out->name;
+}
+
+static int put(struct output *out, const void *buf, size_t n, struct err *e)
+{
+    if (write_all(out->fd, buf, n) != 0)
+        return err_errno(e, EXIT_IO, "%s: write failed", out->name);
+    return 0;
+}
+
+static int compress(struct output *out, const void *buf, size_t n, ZSTD_EndDirective how, struct err *e)
+{
+    ZSTD_inBuffer in = {buf, n, 0};
+    size_t left;
+    do {
+        ZSTD_outBuffer zout = {out->packed, IO_CHUNK, 0};
+        left = ZSTD_compressStream2(out->zstd, &zout, &in, how);
+        if (ZSTD_isError(left))
+            return err_set(e, EXIT_BUG, "%s: zstd: %s", out->name, ZSTD_getErrorName(left));
+        if (put(out, out->packed, zout.pos, e) != 0)
+            return -1;
+    } while (how == ZSTD_e_end ? left != 0 : in.pos < in.size);
+    return 0;
+}
+
+static int emit(struct output *out, const void *buf, size_t n, struct err *e)
+{
+    return out->zstd ? compress(out, buf, n, ZSTD_e_continue, e) : put(out, buf, n, e);
+}
+
+static int flush(struct output *out, struct err *e)
+{
+    size_t n = out->n;
+    out->n = 0;
+    return n ? emit(out, out->buf, n, e) : 0;
+}
+
+int output_write(struct output *out, const void *buf, size_t n, struct err *e)
+{
+    if (out->n + n <= IO_CHUNK) {
+        if (n)
+            memcpy(out->buf + out->n, buf, n);
+        out->n += n;
+        return 0;
+    }
+    if (flush(out, e) != 0)
+        return -1;
+    if (n >= IO_CHUNK)
+        return emit(out, buf, n, e);
+    memcpy(out->buf, buf, n);
+    out->n = n;
+    return 0;
+}
+
+static int pass_by_copy(struct output *out, struct input *in, uint64_t n, uint64_t total, const char *what, struct err *e)
+{
+    char *buf = xmalloc(IO_CHUNK);
+    int bad = 0;
+    while (n > 0 && !bad) {
+        long got = input_read(in, buf, n < IO_CHUNK ? (size_t)n : IO_CHUNK, e);
+        if (got == 0)
+            bad = ended_short(in, n, total, what, e);
+        else
+            bad = got < 0 ? -1 : output_write(out, buf, (size_t)got, e);
+        n -= got > 0 ? (uint64_t)got : 0;
+    }
+    free(buf);
+    return bad;
+}
+
+/* Bytes moved inside the kernel; -1 = this pair of files cannot be spliced (errno EINVAL) or an error. */
+static long splice_some(int from, int to, size_t n)
+{
+    ssize_t moved;
+    do
+        moved = splice(from, NULL, to, NULL, n, SPLICE_F_MOVE);
+    while (moved < 0 && errno == EINTR);
+    return (long)moved;
+}
+
+int output_pass(struct output *out, struct input *in, uint64_t n, const char *what, struct err *e)
+{
+    uint64_t total = n;
+    if (probe(in, e) != 0)
+        return -1;
+    if (in->zstd || out->zstd || n < IO_CHUNK)
+        return pass_by_copy(out, in, n, total, what, e);
+    if (in->ahead_n > 0) {
+        uint64_t first = in->ahead_n < n ? in->ahead_n : n;
+        if (pass_by_copy(out, in, first, total, what, e) != 0)
+            return -1;
+        n -= first;
+    }
+    if (flush(out, e) != 0)
+        return -1;
+    while (n > 0) {
+        long moved = splice_some(in->fd, out->fd, n < PASS_MAX ? (size_t)n : PASS_MAX);
+        if (moved < 0 && errno == EINVAL)
+            return pass_by_copy(out, in, n, total, what, e);
+        if (moved < 0)
+            return err_errno(e, EXIT_IO, "%s: cannot pass data on to %s", in->name, out->name);
+        if (moved == 0)
+            return ended_short(in, n, total, what, e);
+        n -= (uint64_t)moved;
+    }
+    return 0;
+}
+
+static void output_free(struct output *out)
+{
+    ZSTD_freeCCtx(out->zstd);
+    free(out->packed);
+    free(out->buf);
+    free(out->tmp);
+    free(out->final);
+    free(out->name);
+    free(out);
+}
+
+/* The entry of a new file is on disk only when its directory is. A file system that cannot sync directories is no fault of ours. */
+static int sync_parent(const char *path, struct err *e)
+{
+    const char *slash = strrchr(path, '/');
+    char *dir = slash ? xstrndup(path, slash == path ? 1 : (size_t)(slash - path)) : xstrdup(".");
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int bad = 0;
+    if (fd >= 0) {
+        if (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP)
+            bad = err_errno(e, EXIT_IO, "%s: fsync failed", dir);
+        close(fd);
+    }
+    free(dir);
+    return bad;
+}
+
+static int settle(struct output *out, struct err *e)
+{
+    if (out->sync && fsync(out->fd) != 0)
+        return err_errno(e, EXIT_IO, "%s: fsync failed", out->name);
+    int fd = out->fd;
+    out->fd = -1;
+    if (close(fd) != 0)
+        return err_errno(e, EXIT_IO, "%s: close failed", out->name);
+    if (!out->final)
+        return 0;
+    if (rename(out->tmp, out->final) != 0)
+        return err_errno(e, EXIT_IO, "%s: cannot rename the finished file", out->name);
+    cleanup_forget(out->tmp);
+    free(out->tmp);
+    out->tmp = NULL;
+    return sync_parent(out->final, e);
+}
+
+int output_commit(struct output *out, struct err *e)
+{
+    if (flush(out, e) != 0 || (out->zstd && compress(out, NULL, 0, ZSTD_e_end, e) != 0) || settle(out, e) != 0) {
+        output_abort(out);
+        return -1;
+    }
+    output_free(out);
+    return 0;
+}
+
+void output_abort(struct output *out)
+{
+    if (!out)
+        return;
+    if (out->fd > STDERR_FILENO)
+        close(out->fd);
+    if (out->tmp) {
+        unlink(out->tmp);
+        cleanup_forget(out->tmp);
+    }
+    output_free(out);
+}
+
+/* --- a directory that appears at once ------------------------------------------------------------------------------ */
+
+struct outdir {
+    char *final, *tmp;
+    bool replace;
+};
+
+/* 1 a directory of plain files, 0 absent, -1 something that must not be replaced. */
+static int existing(const char *dir, struct err *e)
+{
+    struct stat st;
+    if (lstat(dir, &st) != 0)
+        return errno == ENOENT ? 0 : err_errno(e, EXIT_IO, "%s: cannot look at it", dir);
+    DIR *d = S_ISDIR(st.st_mode) ? opendir(dir) : NULL;
+    if (!d)
+        return err_set(e, EXIT_USAGE, "%s: exists and is no directory: name another", dir);
+    int kind = 1;
+    for (struct dirent *f; kind == 1 && (f = readdir(d)); ) {
+        if (strcmp(f->d_name, ".") == 0 || strcmp(f->d_name, "..") == 0)
+            continue;
+        if (fstatat(dirfd(d), f->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode))
+            kind = err_set(e, EXIT_USAGE, "%s: holds the directory %s, so it was not made here: remove it yourself or name another",
+                           dir, f->d_name);
+    }
+    closedir(d);
+    return kind;
+}
+
+static char *without_trailing_slashes(const char *dir)
+{
+    size_t n = strlen(dir);
+    while (n > 1 && dir[n - 1] == '/')
+        n--;
+    return xstrndup(dir, n);
+}
+
+struct outdir *outdir_open(const char *dir, bool force, struct err *e)
+{
+    char *final = without_trailing_slashes(dir);
+    const char *slash = strrchr(final, '/'), *base = slash ? slash + 1 : final;
+    int there = -1;
+    if (!*base || strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
+        err_set(e, EXIT_USAGE, "%s: not a name for a new directory", dir);
+    else
+        there = existing(final, e);
+    if (there == 1 && !force)
+        there = err_set(e, EXIT_USAGE, "%s: exists: --force replaces it", final);
+    char *tmp = there < 0 ? NULL : temporary_name(final);
+    if (tmp) {
+        cleanup_add(tmp);
+        if (mkdir(tmp, 0777) != 0) {
+            err_errno(e, errno == EACCES || errno == EPERM ? EXIT_NOPERM : EXIT_IO, "%s: cannot create", final);
+            cleanup_forget(tmp);
+            free(tmp);
+            tmp = NULL;
+        }
+    }
+    if (!tmp) {
+        free(final);
+        return NULL;
+    }
+    struct outdir *d = xcalloc(1, sizeof *d);
+    d->final = final;
+    d->tmp = tmp;
+    d->replace = there == 1;
+    return d;
+}
+
+const char *outdir_tmp(const struct outdir *d)
+{
+    return d->tmp;
+}
+
+struct output *outdir_file(struct outdir *d, const char *name, struct err *e)
+{
+    if (!*name || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
+        err_set(e, EXIT_DATA, "%s: %s: not a plain file name", d->final, name);
+        return NULL;
+    }
+    char *path = xasprintf("%s/%s", d->tmp, name);
+    cleanup_add(path);
+    struct output *out = NULL;
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0)
+        err_errno(e, errno == EEXIST ? EXIT_DATA : EXIT_IO, "%s/%s: cannot create", d->final, name);
+    else {
+        char *shown = xasprintf("%s/%s", d->final, name);
+        out = output_new(fd, shown);
+        out->sync = true;
+        free(shown);
+    }
+    free(path);
+    return out;
+}
+
+/* Remove a flat directory and forget what cleanup knew of it. */
+static int remove_flat(const char *dir, struct err *e)
+{
+    DIR *d = opendir(dir);
+    if (!d)
+        return err_errno(e, EXIT_IO, "%s: cannot remove", dir);
+    int bad = 0;
+    for (struct dirent *f; (f = readdir(d)); ) {
+        if (strcmp(f->d_name, ".") == 0 || strcmp(f->d_name, "..") == 0)
+            continue;
+        char *path = xasprintf("%s/%s", dir, f->d_name);
+        if (unlink(path) != 0)
+            bad = err_errno(e, EXIT_IO, "%s: cannot remove", path);
+        free(path);
+    }
+    closedir(d);
+    if (!bad && rmdir(dir) != 0)
+        bad = err_errno(e, EXIT_IO, "%s: cannot remove", dir);
+    cleanup_forget(dir);
+    return bad;
+}
+
+static void outdir_free(struct outdir *d)
+{
+    free(d->final);
+    free(d->tmp);
+    free(d);
+}
+
+/* Swap the new directory with the old one; where the file system cannot exchange, the old one steps aside first. */
+static int swap(struct outdir *d, struct err *e)
+{
+    if (renameat2(AT_FDCWD, d->tmp, AT_FDCWD, d->final, RENAME_EXCHANGE) == 0)
+        return remove_flat(d->tmp, e);
+    if (errno != EINVAL && errno != ENOSYS)
+        return err_errno(e, EXIT_IO, "%s: cannot rename the finished directory", d->final);
+    char *aside = temporary_name(d->final);
+    int bad = 0;
+    if (rename(d->final, aside) != 0)
+        bad = err_errno(e, EXIT_IO, "%s: cannot move the old directory aside", d->final);
+    else if (rename(d->tmp, d->final) != 0) {
+        bad = err_errno(e, EXIT_IO, "%s: cannot rename the finished directory", d->final);
+        (void)rename(aside, d->final);
+    } else
+        bad = remove_flat(aside, e);
+    free(aside);
+    return bad;
+}
+
+int outdir_commit(struct outdir *d, struct err *e)
+{
+    int fd = open(d->tmp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int bad = 0;
+    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP))
+        bad = err_errno(e, EXIT_IO, "%s: fsync failed", d->final);
+    if (fd >= 0)
+        close(fd);
+    if (bad) {
+        outdir_abort(d);
+        return -1;
+    }
+    if (d->replace)
+        bad = swap(d, e);
+    else if (rename(d->tmp, d->final) != 0) {
+        err_errno(e, EXIT_IO, "%s: cannot rename the finished directory", d->final);
+        outdir_abort(d);
+        return -1;
+    }
+    cleanup_forget(d->tmp);
+    if (!bad)
+        bad = sync_parent(d->final, e);
+    outdir_free(d);
+    return bad;
+}
+
+void outdir_abort(struct outdir *d)
+{
+    if (!d)
+        return;
+    struct err ignored = {0, ""};
+    (void)remove_flat(d->tmp, &ignored);
+    outdir_free(d);
+}
+
+int io_free_space(const char *path, uint64_t n, struct err *e)
+{
+    char *bare = without_trailing_slashes(path);
+    char *slash = strrchr(bare, '/');
+    const char *dir = slash == bare ? "/" : slash ? bare : ".";
+    if (slash && slash != bare)
+        *slash = 0;
+    struct statvfs v;
+    int bad = 0;
+    if (statvfs(dir, &v) != 0)
+        bad = err_errno(e, errno == ENOENT ? EXIT_NOINPUT : EXIT_IO, "%s: cannot ask for free space", dir);
+    else if ((uint64_t)v.f_bavail * v.f_frsize < n)
+        bad = err_set(e, EXIT_IO, "%s: %llu bytes free, %llu needed: make room or write elsewhere", dir,
+                      (unsigned long long)((uint64_t)v.f_bavail * v.f_frsize), (unsigned long long)n);
+    free(bare);
+    return bad;
+}
+
+/* --- whole files and spools ---------------------------------------------------------------------------------------- */
+
+int io_slurp(const char *path, size_t max, char **buf, size_t *n, struct err *e)
+{
+    struct input *in = input_open(path, e);
+    if (!in)
+        return -1;
+    size_t cap = 4096, have = 0;
+    char *data = xmalloc(cap + 1);
+    long got;
+    while ((got = input_read(in, data + have, cap - have, e)) > 0) {
+        have += (size_t)got;
+        if (have > max) {
+            got = err_set(e, EXIT_DATA, "%s: larger than %zu bytes", input_name(in), max);
+            break;
+        }
+        if (have == cap) {
+            cap *= 2;
+            data = xreallocarray(data, cap + 1, 1);
+        }
+    }
+    input_close(in);
+    if (got < 0) {
+        free(data);
+        return -1;
+    }
+    data[have] = 0;
+    *buf = data;
+    *n = have;
+    return 0;
+}
+
+int io_spool_fd(struct err *e)
+{
+    const char *dir = getenv("TMPDIR");
+    char *path = xasprintf("%s/q4sweep.XXXXXX", dir && *dir ? dir : "/tmp");
+    int fd = mkostemp(path, O_CLOEXEC);
+    if (fd < 0)
+        err_errno(e, EXIT_IO, "%s: cannot create a temporary file: set TMPDIR", path);
+    else
+        unlink(path);
+    free(path);
+    return fd;
+}
+
+int io_pwrite_full(int fd, const void *buf, size_t n, uint64_t offset, const char *what, struct err *e)
+{
+    const char *p = buf;
+    while (n > 0) {
+        ssize_t put_n = pwrite(fd, p, n, (off_t)offset);
+        if (put_n < 0 && errno == EINTR)
+            continue;
+        if (put_n < 0)
+            return err_errno(e, EXIT_IO, "%s: write failed", what);
+        p += put_n;
+        n -= (size_t)put_n;
+        offset += (uint64_t)put_n;
+    }
+    return 0;
+}
+
+int io_pread_full(int fd, void *buf, size_t n, uint64_t offset, const char *what, struct err *e)
+{
+    char *p = buf;
+    while (n > 0) {
+        ssize_t got = pread(fd, p, n, (off_t)offset);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return err_errno(e, EXIT_IO, "%s: read failed", what);
+        if (got == 0)
+            return err_set(e, EXIT_DATA, "%s: ends %zu bytes early: the file is cut", what, n);
+        p += got;
+        n -= (size_t)got;
+        offset += (uint64_t)got;
+    }
+    return 0;
+}

@@ -1,0 +1,263 @@
+#include "tensor/checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/io.h"
+#include "base/json.h"
+#include "tensor/nameindex.h"
+#include "tensor/stream.h"
+
+#define INDEX "model.safetensors.index.json"
+#define SINGLE "model.safetensors"
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void add_file(struct ckpt_files *f, const char *name)
+{
+    for (size_t i = 0; i < f->n; i++)
+        if (strcmp(f->name[i], name) == 0)
+            return;
+    f->name = xreallocarray(f->name, f->n + 1, sizeof *f->name);
+    f->name[f->n++] = xstrdup(name);
+}
+
+static int files_of_index(const char *path, struct ckpt_files *f, struct err *e)
+{
+    json_t *root = json_parse_file(path, e);
+    if (!root)
+        return -1;
+    json_t *map = json_object_get(root, "weight_map"), *v;
+    const char *tensor;
+    int bad = 0;
+    if (!json_is_object(map) || json_object_size(map) == 0)
+        bad = err_set(e, EXIT_DATA, "%s: weight_map: missing or empty", path);
+    else
+        f->index = json_incref(map);
+    json_object_foreach(map, tensor, v) {
+        const char *file = json_string_value(v);
+        if (!file || !*file || strchr(file, '/'))
+            bad = err_set(e, EXIT_DATA, "%s: weight_map: %s: not a file name", path, tensor);
+        else
+            add_file(f, file);
+    }
+    json_decref(root);
+    return bad;
+}
+
+static int files_of_directory(const char *dir, struct ckpt_files *f, struct err *e)
+{
+    DIR *d = opendir(dir);
+    if (!d)
+        return err_errno(e, EXIT_NOINPUT, "%s: cannot open", dir);
+    for (struct dirent *entry; (entry = readdir(d)); ) {
+        size_t n = strlen(entry->d_name);
+        if (n > 12 && entry->d_name[0] != '.' && strcmp(entry->d_name + n - 12, ".safetensors") == 0)
+            add_file(f, entry->d_name);
+    }
+    closedir(d);
+    if (f->n == 0)
+        return err_set(e, EXIT_NOINPUT, "%s: no safetensors file in it", dir);
+    return 0;
+}
+
+static bool exists(const char *dir, const char *name)
+{
+    char *path = xasprintf("%s/%s", dir, name);
+    bool there = access(path, F_OK) == 0;
+    free(path);
+    return there;
+}
+
+int ckpt_files(const char *dir, struct ckpt_files *f, struct err *e)
+{
+    *f = (struct ckpt_files){NULL, 0, NULL};
+    int bad = 0;
+    if (exists(dir, INDEX)) {
+        char *path = xasprintf("%s/%s", dir, INDEX);
+        bad = files_of_index(path, f, e);
+        free(path);
+    } else if (exists(dir, SINGLE))
+        add_file(f, SINGLE);
+    else
+        bad = files_of_directory(dir, f, e);
+    if (bad)
+        ckpt_files_free(f);
+    else if (f->n > 1)
+        qsort(f->name, f->n, sizeof *f->name, by_name);
+    return bad;
+}
+
+void ckpt_files_free(struct ckpt_files *f)
+{
+    for (size_t i = 0; i < f->n; i++)
+        free(f->name[i]);
+    free(f->name);
+    json_decref(f->index);
+    *f = (struct ckpt_files){NULL, 0, NULL};
+}
+
+/* --- the checkpoint ------------------------------------------------------------------------------------------------ */
+
+/* One fault: reported, or made the error. */
+static int fault(const struct ckpt_faults *faults, struct err *e, const char *path, const char *shard, const char *tensor,
+                 const char *what)
+{
+    if (faults) {
+        faults->fn(faults->arg, shard, tensor, what);
+        return 0;
+    }
+    return err_set(e, EXIT_DATA, "%s%s%s: %s%s%s", path, shard ? "/" : "", shard ? shard : "", tensor ? tensor : "", tensor ? ": " : "",
+                   what);
+}
+
+static int open_shard(struct ckpt *c, struct ckpt_shard *s, const char *path, const struct ckpt_faults *faults, struct err *e)
+{
+    s->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (s->fd < 0) {
+        char *what = xasprintf("cannot open: %s", strerror(errno));
+        int bad = fault(faults, e, c->path, s->name, NULL, what);
+        free(what);
+        return bad;
+    }
+    struct stat st;
+    if (fstat(s->fd, &st) == 0)
+        s->file_bytes = (uint64_t)st.st_size;
+    struct err se = {0, ""};
+    struct st_reader *r = st_open(path, &se);
+    if (r && !st_seekable(r)) {
+        err_set(&se, EXIT_DATA, "%s: compressed or no plain file: decompress it first", path);
+        st_close(r);
+        r = NULL;
+    }
+    if (!r) {
+        if (!faults)
+            return err_set(e, se.code, "%s", se.msg);
+        /* The shard's name is given beside the message. */
+        size_t n = strlen(path);
+        faults->fn(faults->arg, s->name, NULL, strncmp(se.msg, path, n) == 0 && se.msg[n] == ':' ? se.msg + n + 2 : se.msg);
+        return 0;
+    }
+    s->header = st_take_header(r);
+    s->data = 8 + (uint64_t)s->header->json_bytes;
+    st_close(r);
+    return 0;
+}
+
+static int add_entries(struct ckpt *c, size_t shard, const struct ckpt_faults *faults, struct err *e)
+{
+    const struct st_header *h = c->shard[shard].header;
+    if (!h)
+        return 0;
+    c->entry = xreallocarray(c->entry, c->n + h->n, sizeof *c->entry);
+    for (size_t i = 0; i < h->n; i++) {
+        size_t first = name_index_add(c->index, h->t[i].name, c->n);
+        if (first != NAME_NONE) {
+            char *what = xasprintf("stands in %s too", c->shard[c->entry[first].shard].name);
+            int bad = fault(faults, e, c->path, c->shard[shard].name, h->t[i].name, what);
+            free(what);
+            if (bad)
+                return -1;
+        }
+        c->entry[c->n++] = (struct ckpt_entry){&h->t[i], shard};
+    }
+    return 0;
+}
+
+static int check_index(const struct ckpt *c, const json_t *map, const struct ckpt_faults *faults, struct err *e)
+{
+    const char *tensor;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)map, tensor, v) {
+        const struct ckpt_entry *t = ckpt_find(c, tensor);
+        const char *file = json_string_value(v);
+        if (!t && fault(faults, e, c->path, file, tensor, "the index names it, the file does not have it") != 0)
+            return -1;
+        if (t && strcmp(c->shard[t->shard].name, file) != 0
+            && fault(faults, e, c->path, file, tensor, "the index names this file, the tensor stands in another") != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int open_shards(struct ckpt *c, const struct ckpt_files *f, const struct ckpt_faults *faults, struct err *e)
+{
+    c->shard = xcalloc(f->n, sizeof *c->shard);
+    c->n_shards = f->n;
+    for (size_t i = 0; i < f->n; i++) {
+        c->shard[i].name = xstrdup(f->name[i]);
+        c->shard[i].fd = -1;
+    }
+    for (size_t i = 0; i < f->n; i++) {
+        char *path = c->is_dir ? xasprintf("%s/%s", c->path, f->name[i]) : xstrdup(c->path);
+        int bad = open_shard(c, &c->shard[i], path, faults, e);
+        free(path);
+        if (bad || add_entries(c, i, faults, e) != 0)
+            return -1;
+    }
+    return f->index ? check_index(c, f->index, faults, e) : 0;
+}
+
+struct ckpt *ckpt_open(const char *path, const struct ckpt_faults *faults, struct err *e)
+{
+    struct stat st;
+    if (stat(path, &st) != 0) {
+        err_errno(e, EXIT_NOINPUT, "%s: cannot open", path);
+        return NULL;
+    }
+    struct ckpt_files f = {NULL, 0, NULL};
+    if (!S_ISDIR(st.st_mode))
+        add_file(&f, path);
+    else if (ckpt_files(path, &f, e) != 0)
+        return NULL;
+    struct ckpt *c = xcalloc(1, sizeof *c);
+    c->path = xstrdup(path);
+    c->is_dir = S_ISDIR(st.st_mode);
+    c->has_index = f.index != NULL;
+    c->index = name_index_new(0);
+    int bad = open_shards(c, &f, faults, e);
+    ckpt_files_free(&f);
+    if (bad) {
+        ckpt_close(c);
+        return NULL;
+    }
+    return c;
+}
+
+const struct ckpt_entry *ckpt_find(const struct ckpt *c, const char *tensor)
+{
+    size_t i = name_index_find(c->index, tensor);
+    return i == NAME_NONE ? NULL : &c->entry[i];
+}
+
+int ckpt_read(const struct ckpt *c, const struct ckpt_entry *t, uint64_t offset, void *buf, size_t n, struct err *e)
+{
+    const struct ckpt_shard *s = &c->shard[t->shard];
+    if (offset > t->t->nbytes || n > t->t->nbytes - offset)
+        return err_set(e, EXIT_BUG, "%s: read past the end of %s", s->name, t->t->name);
+    return io_pread_full(s->fd, buf, n, s->data + t->t->begin + offset, t->t->name, e);
+}
+
+void ckpt_close(struct ckpt *c)
+{
+    if (!c)
+        return;
+    for (size_t i = 0; i < c->n_shards; i++) {
+        if (c->shard[i].fd >= 0)
+            close(c->shard[i].fd);
+        st_header_free(c->shard[i].header);
+        free(c->shard[i].name);
+    }
+    free(c->shard);
+    free(c->entry);
+    name_index_free(c->index);
+    free(c->path);
+    free(c);
+}
