@@ -1,0 +1,404 @@
+#include "net/load.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "net/openai.h"
+
+#define BODY_MAX ((size_t)256 << 20)    /* of a whole answer */
+
+enum state { EMPTY, READY, RUNNING, DONE };
+
+struct slot {
+    enum state state;
+    struct load *load;
+    long line;                          /* in the input, from 1 */
+    json_t *id, *request;
+    struct openai_request q;
+    char request_id[64];
+    double scheduled, sent, done, connect;      /* http_clock() */
+    long status;
+    struct buf body;                    /* of a whole answer or a refusal */
+    struct openai_answer answer;
+    struct err e;
+    size_t bytes;
+};
+
+/* head <= next <= tail count lines: written up to head, started up to next, read up to tail.  All under the lock, except that the
+ * thread of the loop alone touches a slot while it is RUNNING. */
+struct load {
+    const struct load_options *o;
+    struct jsonl *in;
+    FILE *out;
+    struct http_client *client;
+    struct load_summary *sum;
+    struct slot *ring;
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    unsigned long head, next, tail;
+    size_t bytes, running;
+    bool input_ended, stop;
+    struct err fatal;                   /* of the reader or the writer */
+    double start;                       /* when the first line was ready */
+    char run[24];                       /* makes request ids of this run its own */
+};
+
+static struct slot *slot_at(struct load *l, unsigned long i) { return &l->ring[i % LOAD_WINDOW]; }
+
+static void fail(struct load *l, const struct err *e)
+{
+    pthread_mutex_lock(&l->lock);
+    if (!l->fatal.code) l->fatal = *e;
+    l->stop = true;
+    pthread_cond_broadcast(&l->moved);
+    pthread_mutex_unlock(&l->lock);
+    http_wake(l->client);
+}
+
+/* --- reading -------------------------------------------------------------------------------------------------------- */
+
+/* The server's model, asked for once, when the first line without one comes. */
+static const char *model_for(struct load *l, const json_t *line, char **model)
+{
+    if (*model || !json_is_object(line) || json_object_get(line, "model")) return *model;
+    struct err ignored = {0};           /* a server that is not there shows in the request itself */
+    struct http_client *c = http_client_new(1, &ignored);
+    if (c) *model = openai_first_model(c, l->o->url, (const char *const[]){l->o->authorization, NULL}, &ignored);
+    http_client_free(c);
+    if (!*model) *model = xstrdup("");
+    return *model;
+}
+
+static void prepare(struct load *l, struct slot *s, json_t *v, char **model)
+{
+    s->id = json_is_object(v) ? json_incref(json_object_get(v, "id")) : NULL;
+    if (!openai_request(&s->q, v, l->o->url, model_for(l, v, model), l->o->stream, &s->e)) s->bytes = 3 * s->q.body_n;
+    snprintf(s->request_id, sizeof s->request_id, "%s-%ld", l->run, s->line);
+    s->request = json_copy(v);
+    if (s->id) json_object_del(s->request, "id");
+}
+
+/* Wait for room: a free slot, not too many bytes, and not further ahead of the sender than it needs. */
+static bool room(struct load *l)
+{
+    unsigned long ahead = l->o->rate > 0 ? 1024 : (unsigned long)l->o->concurrency + 1;
+    return l->tail - l->head < LOAD_WINDOW && l->tail - l->next < ahead && (l->bytes < LOAD_BYTES || l->tail == l->next);
+}
+
+static void *reader(void *arg)
+{
+    struct load *l = arg;
+    char *model = NULL;
+    for (;;) {
+        pthread_mutex_lock(&l->lock);
+        while (!l->stop && !room(l)) pthread_cond_wait(&l->moved, &l->lock);
+        bool stop = l->stop;
+        pthread_mutex_unlock(&l->lock);
+        if (stop) break;
+        struct slot *s = slot_at(l, l->tail);       /* EMPTY: ours alone */
+        struct err e = {0};
+        json_t *v = NULL;
+        *s = (struct slot){.load = l};
+        openai_answer_init(&s->answer);
+        int got = jsonl_next(l->in, &v, &s->line, &e);
+        if (got == -2) fail(l, &e);
+        if (got == 0 || got == -2) break;
+        if (got < 0) s->e = e;
+        else prepare(l, s, v, &model);
+        json_decref(v);
+        pthread_mutex_lock(&l->lock);
+        s->state = s->e.code ? DONE : READY;
+        l->bytes += s->bytes;
+        l->tail++;
+        pthread_mutex_unlock(&l->lock);
+        http_wake(l->client);
+    }
+    free(model);
+    pthread_mutex_lock(&l->lock);
+    l->input_ended = true;
+    pthread_cond_broadcast(&l->moved);
+    pthread_mutex_unlock(&l->lock);
+    http_wake(l->client);
+    return NULL;
+}
+
+/* --- sending -------------------------------------------------------------------------------------------------------- */
+
+static bool is_stream(const struct http_reply *r)
+{
+    char type[128];
+    return http_header(r, "Content-Type", type, sizeof type) && !strncmp(type, "text/event-stream", 17);
+}
+
+static int on_data(void *arg, const struct http_reply *r, const char *p, size_t n, double at)
+{
+    struct slot *s = arg;
+    if (r->status == 200 && s->q.stream && is_stream(r)) return openai_answer_piece(&s->answer, p, n, at, &s->e);
+    if (n > BODY_MAX - s->body.n) return err_set(&s->e, EXIT_DATA, "the answer is longer than %zu bytes", BODY_MAX);
+    buf_add(&s->body, p, n);
+    return 0;
+}
+
+/* What a status says about whose fault it was. */
+static int status_code(long status)
+{
+    if (status == 401 || status == 403) return EXIT_NOPERM;
+    if (status == 408 || status == 429 || status == 503) return EXIT_TEMPFAIL;
+    return status == 404 || status >= 500 ? EXIT_UNAVAILABLE : EXIT_DATA;
+}
+
+static void judge(struct slot *s, const struct http_reply *r, const struct err *e)
+{
+    const char *body = s->body.data ? s->body.data : "";
+    if (s->e.code) return;              /* the answer itself was refused while it came */
+    if (e->code) {
+        s->e = *e;
+    } else if (r->status != 200) {
+        char why[600];
+        openai_refusal(body, s->body.n, why, sizeof why);
+        err_set(&s->e, status_code(r->status), "%s", why);
+    } else if (s->q.stream && is_stream(r)) {
+        if (!s->answer.ended) err_set(&s->e, EXIT_UNAVAILABLE, "the stream broke off after %zu chunks", s->answer.chunks);
+    } else if (openai_answer_whole(&s->answer, body, s->body.n, &s->e)) {
+        return;
+    }
+}
+
+static void on_done(void *arg, const struct http_reply *r, const struct err *e)
+{
+    struct slot *s = arg;
+    struct load *l = s->load;
+    s->status = r->status;
+    s->sent = r->sent;
+    s->done = r->done;
+    s->connect = r->connect;
+    char named[sizeof s->request_id];
+    if (http_header(r, "x-amzn-requestid", named, sizeof named) || http_header(r, "x-request-id", named, sizeof named))
+        memcpy(s->request_id, named, sizeof named);
+    judge(s, r, e);
+    buf_free(&s->body);
+    openai_request_free(&s->q);
+    pthread_mutex_lock(&l->lock);
+    s->state = DONE;
+    l->running--;
+    pthread_cond_broadcast(&l->moved);
+    pthread_mutex_unlock(&l->lock);
+}
+
+static void send_slot(struct load *l, struct slot *s)
+{
+    char id[96];
+    snprintf(id, sizeof id, "X-Request-ID: %s", s->request_id);
+    const char *headers[] = {"Content-Type: application/json", s->q.stream ? "Accept: text/event-stream" : "Accept: application/json", id,
+        l->o->authorization, NULL};
+    struct http_request q = {.method = "POST", .url = s->q.url, .headers = headers, .body = s->q.body, .body_n = s->q.body_n, .timeout = l->o->timeout};
+    struct err e = {0};
+    if (!http_start(l->client, &q, &(struct http_sink){on_data, on_done, s}, &e)) return;
+    struct http_reply none = {.sent = http_clock(), .done = http_clock()};
+    on_done(s, &none, &e);
+}
+
+/* The next slot that may leave now; NULL with *wait = seconds until that may change. */
+static struct slot *due(struct load *l, double *wait)
+{
+    struct slot *s = NULL;
+    *wait = 1.0;
+    pthread_mutex_lock(&l->lock);
+    while (l->next < l->tail && slot_at(l, l->next)->state == DONE) l->next++;     /* a bad line is answered already */
+    if (l->next < l->tail) {
+        double now = http_clock();
+        if (l->start == 0) l->start = now;
+        s = slot_at(l, l->next);
+        s->scheduled = l->o->rate > 0 ? l->start + (double)l->next / l->o->rate : now;
+        if (l->o->rate > 0 ? s->scheduled > now : l->running >= (size_t)l->o->concurrency) {
+            if (l->o->rate > 0 && s->scheduled - now < *wait) *wait = s->scheduled - now;
+            s = NULL;
+        } else {
+            s->state = RUNNING;
+            l->running++;
+            l->next++;
+        }
+    }
+    pthread_cond_broadcast(&l->moved);
+    pthread_mutex_unlock(&l->lock);
+    return s;
+}
+
+static bool finished(struct load *l)
+{
+    pthread_mutex_lock(&l->lock);
+    bool end = l->stop || (l->input_ended && l->next == l->tail && !l->running);
+    pthread_mutex_unlock(&l->lock);
+    return end;
+}
+
+static void send_all(struct load *l)
+{
+    struct err e = {0};
+    while (!finished(l)) {
+        double wait;
+        for (struct slot *s; (s = due(l, &wait));) send_slot(l, s);
+        if (http_run(l->client, wait, &e) < 0) fail(l, &e);
+    }
+}
+
+/* --- writing -------------------------------------------------------------------------------------------------------- */
+
+static void add_json(struct buf *b, const char *key, const json_t *v)
+{
+    char *text = v ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY) : xstrdup("null");
+    if (!text) die_msg(EXIT_TEMPFAIL, "out of memory");
+    buf_printf(b, "%s\"%s\":%s", b->n > 1 ? "," : "", key, text);
+    free(text);
+}
+
+static void add_text(struct buf *b, const char *key, const char *s, size_t n)
+{
+    json_t *v = s ? json_stringn(s, n) : NULL;
+    add_json(b, key, v);
+    json_decref(v);
+}
+
+static void add_ms(struct buf *b, const char *key, bool known, double seconds)
+{
+    if (known) buf_printf(b, ",\"%s\":%.3f", key, seconds * 1e3);
+    else buf_printf(b, ",\"%s\":null", key);
+}
+
+static void add_count(struct buf *b, const char *key, long n)
+{
+    if (n >= 0) buf_printf(b, ",\"%s\":%ld", key, n);
+    else buf_printf(b, ",\"%s\":null", key);
+}
+
+static void add_answer(struct buf *b, const struct slot *s)
+{
+    const struct openai_answer *a = &s->answer;
+    add_count(b, "prompt_tokens", a->prompt_tokens);
+    add_count(b, "completion_tokens", a->completion_tokens);
+    add_text(b, "finish_reason", a->finish_reason, a->finish_reason ? strlen(a->finish_reason) : 0);
+    if (s->e.code) add_text(b, "error", s->e.msg, strlen(s->e.msg));
+    else add_text(b, "text", a->choices && a->text[0].data ? a->text[0].data : "", a->choices ? a->text[0].n : 0);
+    for (size_t i = 0; i < a->choices && a->choices > 1 && !s->e.code; i++) {   /* n > 1: all of them */
+        json_t *v = json_stringn(a->text[i].data ? a->text[i].data : "", a->text[i].n);
+        char *text = json_dumps(v, JSON_ENCODE_ANY);
+        buf_printf(b, "%s%s%s", i ? "," : ",\"texts\":[", text ? text : "null", i + 1 == a->choices ? "]" : "");
+        free(text);
+        json_decref(v);
+    }
+}
+
+static void format(struct buf *b, const struct slot *s)
+{
+    const struct openai_answer *a = &s->answer;
+    bool sent = s->sent > 0;
+    b->n = 0;
+    buf_char(b, '{');
+    add_json(b, "id", s->id);
+    add_text(b, "request_id", sent ? s->request_id : NULL, strlen(s->request_id));
+    add_count(b, "status", s->status ? s->status : -1);
+    double start = sent ? s->load->start : 0;
+    add_ms(b, "scheduled_ms", sent, s->scheduled - start);
+    add_ms(b, "sent_ms", sent, s->sent - start);
+    add_ms(b, "ttft_ms", a->chunks, a->chunks ? a->chunk[0] - s->sent : 0);
+    add_ms(b, "tpot_ms", a->chunks && a->completion_tokens > 1,
+        a->chunks ? (a->chunk[a->chunks - 1] - a->chunk[0]) / (double)(a->completion_tokens - 1) : 0);
+    add_ms(b, "e2e_ms", sent, s->done - s->sent);
+    add_answer(b, s);
+    add_ms(b, "connect_ms", sent, s->connect);
+    if (a->chunks) {
+        for (size_t i = 0; i < a->chunks; i++) buf_printf(b, "%s%.3f", i ? "," : ",\"chunk_ms\":[", (a->chunk[i] - s->sent) * 1e3);
+        buf_char(b, ']');
+    }
+    if (s->request) add_json(b, "request", s->request);
+    buf_str(b, "}\n");
+}
+
+static void count(struct load *l, const struct slot *s)
+{
+    l->sum->lines++;
+    if (!s->e.code) return;
+    if (l->sum->failed++) return;
+    if (s->request) err_set(&l->sum->first, s->e.code, "line %ld: %s", s->line, s->e.msg);
+    else l->sum->first = s->e;          /* no JSON: names its line already */
+}
+
+static void slot_free(struct slot *s)
+{
+    json_decref(s->id);
+    json_decref(s->request);
+    openai_request_free(&s->q);
+    openai_answer_free(&s->answer);
+    buf_free(&s->body);
+    *s = (struct slot){.state = EMPTY};
+}
+
+static void *writer(void *arg)
+{
+    struct load *l = arg;
+    struct buf b = BUF_INIT;
+    struct err e = {0};
+    for (bool stop = false; !stop;) {
+        pthread_mutex_lock(&l->lock);
+        bool ready = l->head < l->tail && slot_at(l, l->head)->state == DONE;
+        if (!ready) {
+            pthread_mutex_unlock(&l->lock);
+            if (fflush(l->out)) break;          /* a reader sees each answer as soon as there is nothing more to add */
+            pthread_mutex_lock(&l->lock);
+        }
+        while (!l->stop && !(l->head < l->tail && slot_at(l, l->head)->state == DONE) && !(l->input_ended && l->head == l->tail))
+            pthread_cond_wait(&l->moved, &l->lock);
+        ready = l->head < l->tail && slot_at(l, l->head)->state == DONE;
+        stop = l->stop || !ready;
+        pthread_mutex_unlock(&l->lock);
+        if (stop) break;
+        struct slot *s = slot_at(l, l->head);
+        format(&b, s);
+        count(l, s);
+        if (fwrite(b.data, 1, b.n, l->out) != b.n) break;
+        size_t bytes = s->bytes;
+        slot_free(s);
+        pthread_mutex_lock(&l->lock);
+        l->bytes -= bytes;
+        l->head++;
+        pthread_cond_broadcast(&l->moved);
+        pthread_mutex_unlock(&l->lock);
+    }
+    buf_free(&b);
+    if (ferror(l->out)) {
+        err_errno(&e, EXIT_IO, "stdout: cannot be written");
+        fail(l, &e);
+    }
+    return NULL;
+}
+
+int load_run(const struct load_options *o, struct jsonl *in, FILE *out, struct load_summary *sum, struct err *e)
+{
+    struct load *l = xcalloc(1, sizeof *l);
+    pthread_t reading, writing;
+    sigset_t pipe;
+    *sum = (struct load_summary){0};
+    *l = (struct load){.o = o, .in = in, .out = out, .sum = sum, .lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
+    l->client = http_client_new(LOAD_CONCURRENCY_MAX, e);
+    if (!l->client) {
+        free(l);
+        return -1;
+    }
+    snprintf(l->run, sizeof l->run, "q4-%lx-%lx", (unsigned long)time(NULL), (unsigned long)getpid());
+    l->ring = xcalloc(LOAD_WINDOW, sizeof *l->ring);
+    if (pthread_create(&reading, NULL, reader, l) || pthread_create(&writing, NULL, writer, l)) die_msg(EXIT_TEMPFAIL, "no more threads");
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe, NULL);        /* a server that hangs up is no closed reader of ours: that shows in the writer */
+    send_all(l);
+    pthread_join(writing, NULL);
+    if (l->fatal.code) return err_set(e, l->fatal.code, "%s", l->fatal.msg);       /* the reader may wait for a line: l stays */
+    pthread_join(reading, NULL);
+    http_client_free(l->client);
+    free(l->ring);
+    free(l);
+    return 0;
+}

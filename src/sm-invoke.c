@@ -1,0 +1,73 @@
+/* sm-invoke: request lines in, answer lines with timings out; closed- or open-loop load on an OpenAI-compatible server. */
+#include <string.h>
+#include <sys/resource.h>
+#include "base/io.h"
+#include "base/opt.h"
+#include "net/load.h"
+
+#define KEY_MAX 4096
+
+/* "Authorization: Bearer KEY" from the key's file; the key must not be found in a core file. */
+static char *authorization(const char *path)
+{
+    struct err e = {0};
+    char *key;
+    size_t n;
+    if (io_slurp(path, KEY_MAX, &key, &n, &e)) die(&e);
+    while (n && strchr("\r\n\t ", key[n - 1])) key[--n] = 0;
+    if (!n || strlen(key) != n || strpbrk(key, "\r\n")) die_msg(EXIT_DATA, "%s: holds no API key: one line is expected", path);
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+    char *header = xasprintf("Authorization: Bearer %s", key);
+    free(key);
+    return header;
+}
+
+/* Every running request is a connection. */
+static void allow_connections(void)
+{
+    struct rlimit r;
+    if (!getrlimit(RLIMIT_NOFILE, &r) && r.rlim_cur < r.rlim_max) {
+        r.rlim_cur = r.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &r);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    prog_init(argv[0]);
+    struct load_options o = {.concurrency = 1, .timeout = 600};
+    const char *key_file = NULL;
+    const struct opt opts[] = {
+        {"url", 0, OPT_STR, &o.url, "URL", "base of the server: http://HOST:PORT; the path follows from each request", 0, 0},
+        {"concurrency", 'c', OPT_INT, &o.concurrency, "N", "closed loop: keep N requests running", 1, LOAD_CONCURRENCY_MAX},
+        {"rate", 'r', OPT_REAL, &o.rate, "R", "open loop: start R requests a second, whatever is still running", 0, 100000},
+        {"stream", 's', OPT_FLAG, &o.stream, NULL, "ask for streams and time every chunk", 0, 0},
+        {"timeout", 't', OPT_REAL, &o.timeout, "SECONDS", "give a request up after this long", 0, 86400},
+        {"api-key-file", 0, OPT_STR, &key_file, "FILE", "send the key in FILE as a bearer token", 0, 0},
+        {0}};
+    const struct opt_spec spec = {
+        .usage = "--url URL [--concurrency N | --rate R] [--stream] < requests.jsonl > responses.jsonl",
+        .about = "Send each line, an OpenAI request body with an id, to a server, and write a line with the answer and its times, in input order.\n"
+                 "Nothing is sent twice.  A request that fails gives a line with \"error\"; the others go on.",
+        .opts = opts,
+        .examples = "  sm-invoke --url http://127.0.0.1:8080 --concurrency 4 --stream < requests.jsonl > responses.jsonl\n"
+                    "  echo '{\"id\":1,\"messages\":[{\"role\":\"user\",\"content\":\"Why is the sky blue?\"}]}' | sm-invoke --url http://127.0.0.1:8080",
+        .exits = "65 a line is no request, or was refused as such; 69 server not reachable or failing; 75 busy or too slow; 77 key refused"};
+    opt_parse(&spec, argc, argv);
+    if (!o.url) opt_usage("--url is missing: give the server's base URL");
+    if (strncmp(o.url, "http://", 7) && strncmp(o.url, "https://", 8)) opt_usage("--url %s: expected http:// or https://", o.url);
+    if (o.rate > 0 && o.concurrency != 1) opt_usage("--rate and --concurrency exclude each other");
+    struct err e = {0};
+    struct load_summary sum;
+    char *auth = key_file ? authorization(key_file) : NULL;
+    o.authorization = auth;
+    struct jsonl *in = jsonl_open("-", &e);
+    if (!in) die(&e);
+    allow_connections();
+    if (load_run(&o, in, stdout, &sum, &e)) die(&e);
+    jsonl_close(in);
+    free(auth);
+    if (finish_stdout(&e)) die(&e);
+    if (sum.failed) die_msg(sum.first.code, "%ld of %ld requests failed; the first: %s", sum.failed, sum.lines, sum.first.msg);
+    return 0;
+}
