@@ -255,6 +255,11 @@ int st_pass(struct st_writer *w, struct st_reader *r, uint64_t n, struct err *e)
     return 0;
 }
 
+int st_pass_input(struct st_writer *w, struct input *in, uint64_t n, struct err *e)
+{
+    return owe(w, n, e) != 0 ? -1 : output_pass(w->out, in, n, "side file", e);
+}
+
 int st_finish(struct st_writer *w, struct err *e)
 {
     int bad = w->left ? err_set(e, EXIT_BUG, "%s: %llu bytes fewer than the header promised", output_name(w->out),

@@ -36,6 +36,8 @@ struct st_writer *st_create(const char *path, const struct st_header *h, bool zs
 int st_write(struct st_writer *w, const void *buf, size_t n, struct err *e) MUST_CHECK;
 /* n bytes of r's current tensor, unchanged; spliced where possible. */
 int st_pass(struct st_writer *w, struct st_reader *r, uint64_t n, struct err *e) MUST_CHECK;
+/* The next n bytes of a plain input (a side file). */
+int st_pass_input(struct st_writer *w, struct input *in, uint64_t n, struct err *e) MUST_CHECK;
 /* Finishes: EXIT_BUG when fewer or more bytes than the header promised were written.  Frees w in either case. */
 int st_finish(struct st_writer *w, struct err *e) MUST_CHECK;
 void st_abandon(struct st_writer *w);                   /* NULL is fine */
