@@ -1,0 +1,286 @@
+#include <math.h>
+#include <stdlib.h>
+#include "quant/recover.h"
+#include "quant/recover_twin.h"
+#include "tensor/dtype.h"
+
+enum { LCM = 840 };             /* of 1..8 */
+
+/* The steps that reproduce a group, times LCM: positive magnitudes, ends exact. */
+struct steps {
+    double lo, hi;
+    bool lo_in, hi_in;
+};
+
+struct hypothesis { int m, sign; };
+
+static const struct hypothesis tried[] = {{1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}, {6, 1}, {7, 1}, {8, 1}, {8, -1}};
+enum { N_TRIED = sizeof tried / sizeof *tried };
+
+static uint16_t magnitude(uint16_t x)
+{
+    return x & 0x7fff;
+}
+
+static uint16_t peak_of(const uint16_t *x)
+{
+    uint16_t peak = 0;
+    for (int i = 0; i < Q4_GROUP; i++)
+        if (magnitude(x[i]) > peak)
+            peak = magnitude(x[i]);
+    return peak;
+}
+
+/* The steps with which level q gives x.  Midpoints between bf16 neighbours are the float bit patterns half-way between. */
+static struct steps steps_of(uint16_t x, int q)
+{
+    uint32_t bits = (uint32_t)magnitude(x) << 16;
+    bool even = !(x & 1);
+    int scale = LCM / abs(q);
+    return (struct steps){(double)f32_from_bits(bits - 0x8000) * scale, (double)f32_from_bits(bits + 0x8000) * scale, even, even};
+}
+
+/* all := all ∩ one; false when nothing is left. */
+static bool intersect(struct steps *all, struct steps one)
+{
+    if (one.lo > all->lo || (one.lo == all->lo && !one.lo_in)) {
+        all->lo = one.lo;
+        all->lo_in = one.lo_in;
+    }
+    if (one.hi < all->hi || (one.hi == all->hi && !one.hi_in)) {
+        all->hi = one.hi;
+        all->hi_in = one.hi_in;
+    }
+    return all->lo < all->hi || (all->lo == all->hi && all->lo_in && all->hi_in);
+}
+
+/* Levels of x under one hypothesis and the steps that reproduce all of it; false when there are none.  x is finite, peak > 0. */
+static bool on_grid(const uint16_t *x, uint16_t peak, struct hypothesis h, int8_t *level, struct steps *s)
+{
+    double top = bf16_to_f32(peak);
+    *s = (struct steps){0, INFINITY, false, false};
+    for (int i = 0; i < Q4_GROUP; i++) {
+        /* The product is exact and the quotient correctly rounded; its distance to a tie is far above a double's last bit. */
+        int q = (int)rint((double)bf16_to_f32(x[i]) * h.sign * h.m / top);
+        level[i] = (int8_t)q;
+        if (q < -8 || q > 7)
+            return false;
+        if (q == 0 ? magnitude(x[i]) != 0 : !intersect(s, steps_of(x[i], q)))
+            return false;
+    }
+    return true;
+}
+
+/* How many values bf16(level * scale) gives back. */
+static int reproduced(const uint16_t *x, const int8_t *level, float scale)
+{
+    int n = 0;
+    for (int i = 0; i < Q4_GROUP; i++) {
+        uint16_t v = bf16_from_f32((float)level[i] * scale);
+        n += v == x[i] || magnitude(v | x[i]) == 0;
+    }
+    return n;
+}
+
+/* Bits of the largest non-negative number of the type with 2 * LCM * number <= twice_middle. */
+static uint16_t at_or_below(double twice_middle, enum q4_scale kind)
+{
+    float near = (float)(twice_middle / (2 * LCM));
+    uint16_t largest = kind == Q4_F16 ? 0x7bff : 0x7f7f;
+    uint16_t bits = kind == Q4_F16 ? f16_from_f32(near) : bf16_from_f32(near);
+    if (bits > largest)
+        bits = largest;
+    while (bits > 0 && q4_scale_value(bits, kind) * (2.0 * LCM) > twice_middle)
+        bits--;
+    return bits;
+}
+
+struct choice {
+    int count;                  /* values reproduced; 0 = no candidate yet */
+    uint16_t bits;              /* magnitude */
+};
+
+/* The best 16-bit scale for the steps s; .count 0 when the type's finite non-zero numbers all lie to one side of them. */
+static struct choice choose(const uint16_t *x, const int8_t *level, int sign, const struct steps *s, enum q4_scale kind)
+{
+    struct choice best = {0, 0};
+    double twice_middle = s->lo + s->hi, best_distance = INFINITY;
+    uint16_t largest = kind == Q4_F16 ? 0x7bff : 0x7f7f;
+    double smallest = (double)q4_scale_value(1, kind) * LCM, top = (double)q4_scale_value(largest, kind) * LCM;
+    if (s->hi < smallest || s->lo > top)
+        return best;
+    uint16_t below = at_or_below(twice_middle, kind);
+    for (uint16_t bits = below; bits <= below + 1; bits++) {       /* rising, so that a full tie leaves the smaller one */
+        if (bits == 0 || bits > largest)
+            continue;
+        float scale = q4_scale_value(bits, kind);
+        int count = reproduced(x, level, (float)sign * scale);
+        double distance = fabs(scale * (2.0 * LCM) - twice_middle);
+        if (best.bits == 0 || count > best.count || (count == best.count && distance < best_distance)) {
+            best = (struct choice){count, bits};
+            best_distance = distance;
+        }
+    }
+    return best;
+}
+
+static void write_block(uint8_t *block, uint16_t scale, const int8_t *level)
+{
+    block[0] = (uint8_t)scale;
+    block[1] = (uint8_t)(scale >> 8);
+    for (int j = 0; j < Q4_GROUP / 2; j++)
+        block[2 + j] = (uint8_t)((level[2 * j] + 8) | (level[2 * j + 1] + 8) << 4);
+}
+
+bool q4_recover_group(const uint16_t *x, enum q4_scale kind, uint8_t *block)
+{
+    int8_t level[Q4_GROUP] = {0};
+    uint16_t peak = peak_of(x);
+    if (peak >= 0x7f80)
+        return false;
+    if (peak == 0) {
+        write_block(block, 0, level);
+        return true;
+    }
+    bool found = false;
+    for (int t = 0; t < N_TRIED; t++) {
+        struct steps s;
+        if (!on_grid(x, peak, tried[t], level, &s))
+            continue;
+        struct choice c = choose(x, level, tried[t].sign, &s, kind);
+        bool exact = c.count == Q4_GROUP;
+        if (c.bits != 0 && (exact || !found)) {
+            write_block(block, c.bits | (tried[t].sign < 0 ? 0x8000 : 0), level);
+            found = true;
+        }
+        if (exact)
+            break;
+    }
+    return found;
+}
+
+size_t q4_recover_scalar(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!q4_recover_group(values + i * Q4_GROUP, kind, blocks + i * Q4_BLOCK))
+            return i;
+    return n;
+}
+
+size_t q4_recover(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks)
+{
+    return q4_recover_scalar(values, n, kind, blocks);
+}
+
+/* --- why a group has no block --------------------------------------------------------------------------------------- */
+
+/* The most values that one step reproduces when x[ref] is at level m * sign and the others at the nearest level; *missed = the first value it misses.
+ * A common point of the most intervals is the low end of one of them. */
+static int best_cover(const uint16_t *x, int ref, struct hypothesis h, int *missed)
+{
+    struct steps s[Q4_GROUP];
+    bool possible[Q4_GROUP];
+    double unit = (double)fabsf(bf16_to_f32(x[ref]));
+    for (int i = 0; i < Q4_GROUP; i++) {
+        double q = rint((double)bf16_to_f32(x[i]) * h.sign * h.m / unit);
+        possible[i] = q >= -8 && q <= 7 && (q != 0 || magnitude(x[i]) == 0);
+        s[i] = possible[i] && q != 0 ? steps_of(x[i], (int)q) : (struct steps){0, INFINITY, true, true};
+    }
+    int best = 0;
+    for (int j = 0; j < Q4_GROUP; j++) {
+        int n = 0, first = -1;
+        for (int i = 0; i < Q4_GROUP; i++) {
+            if (possible[i] && s[i].lo <= s[j].lo && s[j].lo <= s[i].hi)
+                n++;
+            else if (first < 0)
+                first = i;
+        }
+        if (possible[j] && n > best) {
+            best = n;
+            *missed = first;
+        }
+    }
+    return best;
+}
+
+static int misfit(const uint16_t *x)
+{
+    int at = 0, best = 0;
+    for (int ref = 0; ref < Q4_GROUP; ref++) {
+        for (int t = 0; t < N_TRIED && magnitude(x[ref]) != 0; t++) {
+            int missed = -1, n = best_cover(x, ref, tried[t], &missed);
+            if (n > best && missed >= 0) {
+                best = n;
+                at = missed;
+            }
+        }
+    }
+    return at;
+}
+
+void q4_explain(const uint16_t *x, struct q4_fault *fault)
+{
+    uint16_t peak = peak_of(x);
+    *fault = (struct q4_fault){Q4_NOT_FINITE, 0, 0};
+    if (peak >= 0x7f80) {
+        while (magnitude(x[fault->at]) < 0x7f80)
+            fault->at++;
+        return;
+    }
+    for (int t = 0; t < N_TRIED; t++) {
+        int8_t level[Q4_GROUP];
+        struct steps s;
+        if (on_grid(x, peak, tried[t], level, &s)) {
+            fault->kind = Q4_STEP_RANGE;
+            fault->step = (s.lo + s.hi) / (2 * LCM) * tried[t].sign;
+            while (magnitude(x[fault->at]) != peak)
+                fault->at++;
+            return;
+        }
+    }
+    fault->kind = Q4_OFF_GRID;
+    fault->at = misfit(x);
+}
+
+/* --- what the blocks give back -------------------------------------------------------------------------------------- */
+
+static void share_add(struct q4_share *share, const uint16_t *x, const uint16_t *value, uint16_t peak)
+{
+    unsigned same = 0;
+    for (int i = 0; i < Q4_GROUP; i++)
+        same += value[i] == x[i] || magnitude(value[i] | x[i]) == 0;
+    share->values += same;
+    share->groups += same == Q4_GROUP;
+    if (same == Q4_GROUP)
+        return;
+    for (int i = 0; i < Q4_GROUP; i++) {
+        double error = fabs((double)bf16_to_f32(value[i]) - bf16_to_f32(x[i])) / bf16_to_f32(peak);
+        if (error > share->worst)
+            share->worst = error;
+    }
+}
+
+static void tally_group(struct q4_tally *t, const uint16_t *x, const uint8_t *block, enum q4_scale kind)
+{
+    uint16_t value[Q4_GROUP], scale = (uint16_t)(block[0] | block[1] << 8), peak = peak_of(x);
+    t->groups++;
+    t->zero += magnitude(scale) == 0;
+    t->negative += scale > 0x8000;
+    q4_to_bf16(block, 1, kind, value);
+    share_add(&t->written, x, value, peak);
+    if (kind == Q4_F16) {
+        uint8_t seen[Q4_BLOCK];
+        uint16_t rounded = bf16_from_f32(f16_to_f32(scale));
+        memcpy(seen, block, Q4_BLOCK);
+        seen[0] = (uint8_t)rounded;
+        seen[1] = (uint8_t)(rounded >> 8);
+        q4_to_bf16(seen, 1, Q4_BF16, value);
+    }
+    share_add(&t->as_bf16, x, value, peak);
+}
+
+void q4_tally_add(struct q4_tally *t, const uint16_t *values, const uint8_t *blocks, size_t n, enum q4_scale kind)
+{
+    for (size_t i = 0; i < n; i++)
+        tally_group(t, values + i * Q4_GROUP, blocks + i * Q4_BLOCK, kind);
+}
