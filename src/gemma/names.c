@@ -191,7 +191,7 @@ bool gemma_is_dead(const struct gemma *g, const char *name)
 
 struct list { struct gemma_tensor *t; size_t n, cap; };
 
-static void add(struct list *l, int layer, const char *module, int ndim, const uint64_t shape[3])
+static void add(struct list *l, int layer, const char *module, int ndim, const uint64_t shape[4])
 {
     if (l->n == l->cap) {
         l->cap = l->cap ? 2 * l->cap : 256;
@@ -209,17 +209,17 @@ static void add(struct list *l, int layer, const char *module, int ndim, const u
 
 static void add_vector(struct list *l, int layer, const char *module, int n)
 {
-    add(l, layer, module, 1, (uint64_t[3]){(uint64_t)n});
+    add(l, layer, module, 1, (uint64_t[4]){(uint64_t)n});
 }
 
 static void add_matrix(struct list *l, int layer, const char *module, int rows, int columns)
 {
-    add(l, layer, module, 2, (uint64_t[3]){(uint64_t)rows, (uint64_t)columns});
+    add(l, layer, module, 2, (uint64_t[4]){(uint64_t)rows, (uint64_t)columns});
 }
 
 static void add_bank(struct list *l, int layer, const char *module, int experts, int rows, int columns)
 {
-    add(l, layer, module, 3, (uint64_t[3]){(uint64_t)experts, (uint64_t)rows, (uint64_t)columns});
+    add(l, layer, module, 3, (uint64_t[4]){(uint64_t)experts, (uint64_t)rows, (uint64_t)columns});
 }
 
 static void add_globals(struct list *l, const struct gemma *g)

@@ -30,13 +30,13 @@ int gemma_layer_of(const char *name);
  * module's own text-only name when it stands alone.  Modules with equal keys must share one scheme. */
 bool gemma_fused_key(const char *name, char *out, size_t size);
 
-/* One tensor that a text model of this config has, bf16 form. */
+/* One tensor that a model of this config has, bf16 form. */
 struct gemma_tensor {
-    char name[120];         /* text-only spelling */
+    char name[120];         /* text-only spelling; a tower's own name */
     enum gemma_class cls;
-    int layer;              /* -1 = global */
+    int layer;              /* of the language model; -1 = global, or a tower's */
     int ndim;
-    uint64_t shape[3];
+    uint64_t shape[4];
 };
 /* All of them (fused expert banks; no lm_head when tied), in the order of st-extract: embed_tokens, lm_head, per-layer table and globals, layers
  * in order, layer_scalars last.  *n of them, freed by the caller. */
