@@ -1,0 +1,54 @@
+#include <math.h>
+#include "quant/w8.h"
+#include "tensor/dtype.h"
+
+/* |v| < 464 to E4M3, one rounding.  Below 2^-6 codes count steps of 2^-9: adding 2^14 leaves exactly that precision in a float32.  Above, three
+ * mantissa bits stay, and exponent and mantissa are adjacent in both formats. */
+static uint8_t e4m3_from_f32(float v)
+{
+    uint32_t bits = f32_bits(v), sign = bits >> 24 & 0x80;
+    bits &= 0x7fffffff;
+    if (bits < 0x3c800000)
+        return (uint8_t)(sign | (f32_bits(f32_from_bits(bits) + 0x1p14f) - f32_bits(0x1p14f)));
+    bits += 0x7ffff + (bits >> 20 & 1);
+    return (uint8_t)(sign | ((bits >> 20) - ((127 - 7) << 3)));
+}
+
+float w8_e4m3_to_f32(uint8_t code)
+{
+    unsigned exponent = code >> 3 & 15, mantissa = code & 7;
+    float v = exponent == 0 ? (float)mantissa * 0x1p-9f : ldexpf((float)(8 + mantissa), (int)exponent - 10);
+    if ((code & 0x7f) == 0x7f)
+        v = NAN;
+    return code & 0x80 ? -v : v;
+}
+
+static float clamp(float v, float top)
+{
+    return v > top ? top : v < -top ? -top : v;
+}
+
+long w8_quantize_row(enum w8_kind kind, const uint16_t *row, size_t n, uint8_t *codes, float *scale)
+{
+    const float top = kind == W8_FP8 ? 448 : 127;
+    uint16_t peak = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint16_t magnitude = row[i] & 0x7fff;
+        if (magnitude >= 0x7f80)
+            return (long)i;
+        if (magnitude > peak)
+            peak = magnitude;
+    }
+    const float s = *scale = peak ? bf16_to_f32(peak) / top : 1;
+    for (size_t i = 0; i < n; i++) {
+        float v = clamp(bf16_to_f32(row[i]) / s, top);
+        codes[i] = kind == W8_FP8 ? e4m3_from_f32(v) : (uint8_t)(int8_t)rintf(v);
+    }
+    return -1;
+}
+
+void w8_dequantize_row(enum w8_kind kind, const uint8_t *codes, size_t n, float scale, float *values)
+{
+    for (size_t i = 0; i < n; i++)
+        values[i] = (kind == W8_FP8 ? w8_e4m3_to_f32(codes[i]) : (float)(int8_t)codes[i]) * scale;
+}
