@@ -573,26 +573,49 @@ const char *outdir_tmp(const struct outdir *d)
     return d->tmp;
 }
 
-struct output *outdir_file(struct outdir *d, const char *name, struct err *e)
+/* Create a file in the temporary directory; cleanup knows of it. */
+static int create_in(struct outdir *d, const char *name, int mode, struct err *e)
 {
-    if (!*name || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
-        err_set(e, EXIT_DATA, "%s: %s: not a plain file name", d->final, name);
-        return NULL;
-    }
+    if (!*name || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        return err_set(e, EXIT_DATA, "%s: %s: not a plain file name", d->final, name);
     char *path = xasprintf("%s/%s", d->tmp, name);
     cleanup_add(path);
-    struct output *out = NULL;
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int fd = open(path, mode | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0)
         err_errno(e, errno == EEXIST ? EXIT_DATA : EXIT_IO, "%s/%s: cannot create", d->final, name);
-    else {
-        char *shown = xasprintf("%s/%s", d->final, name);
-        out = output_new(fd, shown);
-        out->sync = true;
-        free(shown);
-    }
     free(path);
+    return fd;
+}
+
+struct output *outdir_file(struct outdir *d, const char *name, struct err *e)
+{
+    int fd = create_in(d, name, O_WRONLY, e);
+    if (fd < 0)
+        return NULL;
+    char *shown = xasprintf("%s/%s", d->final, name);
+    struct output *out = output_new(fd, shown);
+    out->sync = true;
+    free(shown);
     return out;
+}
+
+int outdir_fd(struct outdir *d, const char *name, uint64_t n, struct err *e)
+{
+    int fd = create_in(d, name, O_RDWR, e);
+    if (fd >= 0 && ftruncate(fd, (off_t)n) != 0) {
+        err_errno(e, EXIT_IO, "%s/%s: cannot make it %llu bytes long", d->final, name, (unsigned long long)n);
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+int io_sync_close(int fd, const char *what, struct err *e)
+{
+    int bad = fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP ? err_errno(e, EXIT_IO, "%s: fsync failed", what) : 0;
+    if (close(fd) != 0 && !bad)
+        bad = err_errno(e, EXIT_IO, "%s: close failed", what);
+    return bad;
 }
 
 /* Remove a flat directory and forget what cleanup knew of it. */

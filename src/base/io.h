@@ -45,6 +45,9 @@ struct outdir;
 struct outdir *outdir_open(const char *dir, bool force, struct err *e) MUST_CHECK;
 const char *outdir_tmp(const struct outdir *d);                     /* the temporary path, for messages and readers */
 struct output *outdir_file(struct outdir *d, const char *name, struct err *e) MUST_CHECK;  /* name without slashes */
+/* A file of n bytes that is filled in any order with io_pwrite_full (and can be read back); the caller ends it with io_sync_close. -1 = error. */
+int outdir_fd(struct outdir *d, const char *name, uint64_t n, struct err *e) MUST_CHECK;
+int io_sync_close(int fd, const char *what, struct err *e) MUST_CHECK;  /* fsync and close, in either case */
 int outdir_commit(struct outdir *d, struct err *e) MUST_CHECK;      /* frees d */
 void outdir_abort(struct outdir *d);
 /* EXIT_IO unless the file system of `path`'s parent has n bytes free. */
