@@ -166,8 +166,8 @@ static int check_layout(struct st_header *h, const char *name, struct err *e)
     for (size_t i = 0; i < h->n; i++) {
         const struct st_tensor *t = &h->t[i];
         if (t->begin != h->nbytes)
-            return err_set(e, EXIT_DATA, "%s: %s: begins at %llu, expected %llu: a %s in the data", name, t->name,
-                           (unsigned long long)t->begin, (unsigned long long)h->nbytes, t->begin > h->nbytes ? "hole" : "overlap");
+            return err_set(e, EXIT_DATA, "%s: %s: begins at %llu, expected %llu: %s in the data", name, t->name,
+                           (unsigned long long)t->begin, (unsigned long long)h->nbytes, t->begin > h->nbytes ? "a hole" : "an overlap");
         h->nbytes += t->nbytes;
     }
     return 0;

@@ -1,0 +1,97 @@
+/* base: the thread pool, buffers, the first error wins, control characters, JSON Lines of any length. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/buf.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/par.h"
+
+static void count_item(void *arg, size_t i)
+{
+    ((unsigned char *)arg)[i]++;
+}
+
+static void every_item_runs_once(void)
+{
+    static unsigned char seen[10000];
+    for (int threads = 1; threads <= 5; threads++) {
+        struct par *p = par_new(threads);
+        for (size_t n = 0; n < sizeof seen; n = n * 3 + 1) {
+            memset(seen, 0, sizeof seen);
+            par_for(p, n, count_item, seen);
+            for (size_t i = 0; i < sizeof seen; i++)
+                assert(seen[i] == (i < n));
+        }
+        par_free(p);
+    }
+    puts("the pool runs every item once, whatever the number of threads");
+}
+
+static void first_error_wins_and_is_escaped(void)
+{
+    struct err e = {0, ""};
+    assert(err_set(&e, EXIT_DATA, "a\x1b[2Jb%d", 7) == -1);
+    assert(err_set(&e, EXIT_IO, "later") == -1);
+    assert(e.code == EXIT_DATA && strcmp(e.msg, "a\\x1b[2Jb7") == 0);
+    puts("the first error stands, control characters are shown");
+}
+
+static void buffers_grow(void)
+{
+    struct buf b = BUF_INIT;
+    for (int i = 0; i < 5000; i++)
+        buf_printf(&b, "%d,", i);
+    assert(strncmp(b.data, "0,1,2,", 6) == 0 && b.data[b.n] == 0 && strlen(b.data) == b.n);
+    buf_free(&b);
+    assert(!b.data && !b.n);
+    puts("buffers grow and stay terminated");
+}
+
+static void sha256_is_the_standard_one(void)
+{
+    char hex[SHA256_HEX];
+    sha256_of("abc", 3, hex);       /* FIPS 180-4, example B.1 */
+    assert(strcmp(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad") == 0);
+    puts("SHA-256 gives the standard's example");
+}
+
+static void lines_of_any_length(void)
+{
+    char path[] = "/tmp/q4unit.XXXXXX";
+    int fd = mkstemp(path);
+    FILE *f = fdopen(fd, "w");
+    fputs("{\"a\":1}\n\n  \nnot json\n[", f);
+    for (int i = 0; i < 300000; i++)
+        fputs("12345,", f);
+    fputs("0]\n\"last \\u0000 line\"", f);
+    fclose(f);
+    struct err e = {0, ""};
+    struct jsonl *j = jsonl_open(path, &e);
+    json_t *v;
+    long line;
+    assert(j && jsonl_next(j, &v, &line, &e) == 1 && line == 1 && json_is_object(v));
+    json_decref(v);
+    assert(jsonl_next(j, &v, &line, &e) == -1 && line == 4 && strstr(e.msg, "line 4"));
+    e.code = 0;
+    assert(jsonl_next(j, &v, &line, &e) == 1 && json_array_size(v) == 300001);
+    json_decref(v);
+    assert(jsonl_next(j, &v, &line, &e) == 1 && json_string_length(v) == 11);
+    json_decref(v);
+    assert(jsonl_next(j, &v, &line, &e) == 0);
+    jsonl_close(j);
+    unlink(path);
+    puts("JSON Lines: blank lines skipped, bad ones named, any length, no last newline needed");
+}
+
+int main(void)
+{
+    every_item_runs_once();
+    first_error_wins_and_is_escaped();
+    buffers_grow();
+    sha256_is_the_standard_one();
+    lines_of_any_length();
+    return 0;
+}
