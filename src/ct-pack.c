@@ -22,7 +22,7 @@
 #define TILE_VALUES ((size_t)1 << 21)   /* 8-bit: 4 MiB of rows a step */
 
 struct settings {
-    const char *out, *linears;
+    const char *out, *linears, *expect;
     bool force;
     long shard_size, jobs;
 };
@@ -434,12 +434,26 @@ static int write_plan_stream(const struct st_header *in, const struct ct_plan *p
     return w ? st_finish(w, e) : -1;
 }
 
+/* A recipe says which build it makes; a model that lacks what makes the difference gives another. */
+static int check_expected(const struct ct_plan *p, const char *expect, const char *name, struct err *e)
+{
+    const char *why = "choose the recipe of that name";
+
+    if (!expect || strcmp(expect, p->build) == 0)
+        return 0;
+    if (strcmp(expect, "ple4") == 0 && strcmp(p->build, "text") == 0)
+        why = "the model has no per-layer table (only E2B and E4B do), the text build is what it can have";
+    if (strcmp(expect, "full") == 0 && strncmp(p->build, "full", 4) != 0)
+        why = "the source has no vision or audio parts, the text build is the whole of it";
+    return err_set(e, EXIT_DATA, "%s: build %s does not apply: this makes %s: %s", name, expect, p->build, why);
+}
+
 static int run(struct st_reader *in, const struct settings *set, struct err *e)
 {
     const struct st_header *h = st_header_of(in);
     enum ct_kind linears = strcmp(set->linears, "int4") == 0 ? CT_PACKED : strcmp(set->linears, "fp8") == 0 ? CT_FP8 : CT_INT8;
     struct ct_plan *plan = ct_plan_make(h, st_reader_name(in), linears, e);
-    struct ct_shards *shards = plan ? ct_shards_make(plan, (uint64_t)set->shard_size, e) : NULL;
+    struct ct_shards *shards = plan && !check_expected(plan, set->expect, st_reader_name(in), e) ? ct_shards_make(plan, (uint64_t)set->shard_size, e) : NULL;
     bool to_stdout = strcmp(set->out, "-") == 0;
     int rc = -1;
 
@@ -466,6 +480,7 @@ int main(int argc, char **argv)
         {"output", 'o', OPT_STR, &set.out, "DIR", "the build directory to make; - with a plan stream: the build's own plan stream", 0, 0},
         {"linears", 0, OPT_CHOICE, &set.linears, "int4|fp8|int8", "how linears are stored", 0, 0},
         {"shard-size", 0, OPT_SIZE, &set.shard_size, "BYTES", "tensor bytes in one file at most", 1, 0},
+        {"expect", 0, OPT_STR, &set.expect, "BUILD", "refuse (65) unless this is the build that comes out: text, ple4, emb4, fp8 …", 0, 0},
         {"force", 0, OPT_FLAG, &set.force, NULL, "replace an existing DIR once the new one is complete", 0, 0},
         {"jobs", 'j', OPT_INT, &set.jobs, "N", "threads, 0 = one a CPU", 0, 1024},
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL, 0, 0}
