@@ -65,13 +65,15 @@ $(BUILD)/version.h: VERSION
 	echo '#define Q4SWEEP_VERSION "$(VERSION)"' > $@
 
 # --- tests ----------------------------------------------------------------------------------------------------------
-# tests/tools/*.c: programs that the suites use as judges and generators; they share no code with what they judge.
+# tests/tools/*.c: programs that the suites use as judges and generators; they share no code with what they judge, and are not themselves
+# under test: no sanitizer.
+$(BUILD)/tests/tools/%.o: SAN :=
 TOOLS := $(sort $(patsubst tests/tools/%.c,$(BUILD)/tools/%,$(wildcard tests/tools/*.c)))
 UNIT_BIN := $(UNIT:%=$(BUILD)/unit/%)
 
 $(BUILD)/tools/%: $(BUILD)/tests/tools/%.o
 	@mkdir -p $(@D)
-	$(CC) $(SAN) $(LDFLAGS) $< -ljansson -lm -o $@
+	$(CC) $(LDFLAGS) $< -ljansson -lm -o $@
 
 .PHONY: test tests-built layers
 ## test: unit tests and all bats suites; T=REGEX picks suites, CONFIG=asan or tsan runs them under a sanitizer
