@@ -80,7 +80,7 @@ struct engine_item {
 };
 
 /* Tokens that one step may hold in all its items; longer prompts go in runs. */
-#define ENGINE_STEP_TOKENS 256
+#define ENGINE_STEP_TOKENS 128
 
 /* Run all items; on return each sequence has advanced by its n.  -1 only when a watch ended it. */
 int engine_step(struct engine *en, struct engine_item *item, size_t n, struct err *e) MUST_CHECK;

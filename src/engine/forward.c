@@ -1,0 +1,662 @@
+#include "engine/forward.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    ROWS_BYTES = 65536,         /* weights that one piece of work reads */
+    HEAD_TOKENS = 16,           /* tokens whose logits are held at once */
+    CAP_PIECE = 8192            /* logits that one piece of work caps */
+};
+
+/* One token of the step. */
+struct token {
+    struct engine_item *item;
+    struct seq *seq;
+    long position;
+    size_t row;                 /* its row of ple */
+    int id;
+    bool last;                  /* of its item */
+};
+
+/* One linear: y [n, w->rows] = x [n, w->cols] w^T. */
+struct product { const struct matrix *w; const float *x; size_t ldx, n; float *y; size_t ldy; };
+
+/* One expert's share of a step: rows [first, first + n) of the gathered tokens. */
+struct share { size_t first, n; };
+
+struct forward {
+    const struct gemma *g;
+    const struct weights *w;
+    const struct kernels *k;
+    struct par *par;
+
+    size_t hidden, q_wide, kv_wide, mlp_wide, flat;     /* widths of the buffers' rows: the most that a layer needs */
+    float *h, *x, *y;           /* [tokens][hidden] the stream, a linear's input, its output */
+    float *q, *k_new, *v_new, *att;
+    float *gate, *up;
+    float *ple, *ple_gate;      /* [tokens][layers * ple], [tokens][ple] */
+    float *m1;                  /* [tokens][hidden] the dense MLP's output beside experts */
+    float *prob;                /* [tokens][experts] */
+    float *ex, *ey, *egate, *eup;   /* [tokens * top_k][…] gathered for the experts */
+    size_t *slot;               /* [tokens][top_k] rows of ex, by rising expert */
+    float *weight;              /* [tokens][top_k] */
+    struct share *share;        /* [experts] */
+    struct product *product;    /* room for 2 * experts + 4 */
+    float *logits;              /* [HEAD_TOKENS][vocab] */
+    float *freq[GEMMA_MAX_LAYERS];  /* [head_dim / 2] of each layer, shared by equal ones */
+
+    struct token token[ENGINE_STEP_TOKENS];
+    size_t n;                   /* tokens in work */
+    int layer;
+};
+
+/* --- work on the pool ------------------------------------------------------------------------------------------------ */
+
+static void each_token(struct forward *f, void (*fn)(void *f, size_t t))
+{
+    if (f->n == 1)
+        fn(f, 0);
+    else
+        par_for(f->par, f->n, fn, f);
+}
+
+struct products { const struct kernels *k; const struct product *p; size_t n; };
+
+static size_t piece_rows(const struct matrix *w)
+{
+    const size_t rows = ROWS_BYTES / matrix_row_bytes(w) / 4 * 4;
+
+    return rows ? rows : 4;
+}
+
+static size_t pieces(const struct product *p)
+{
+    return (p->w->rows + piece_rows(p->w) - 1) / piece_rows(p->w);
+}
+
+static void multiply_piece(void *arg, size_t i)
+{
+    const struct products *s = arg;
+    const struct product *p = s->p;
+
+    while (i >= pieces(p))
+        i -= pieces(p++);
+    const size_t rows = piece_rows(p->w), first = i * rows, end = first + rows < p->w->rows ? first + rows : p->w->rows;
+    s->k->linear(p->w, first, end, p->x, p->ldx, p->n, p->y, p->ldy);
+}
+
+/* Several linears at once. */
+static void multiply(struct forward *f, const struct product *p, size_t n)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < n; i++)
+        count += pieces(&p[i]);
+    par_for(f->par, count, multiply_piece, &(struct products){f->k, p, n});
+}
+
+static void linear(struct forward *f, const struct matrix *w, const float *x, size_t ldx, float *y, size_t ldy)
+{
+    multiply(f, &(struct product){w, x, ldx, f->n, y, ldy}, 1);
+}
+
+static void add(float *to, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        to[i] += x[i];
+}
+
+static void scale(float *x, size_t n, float by)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] *= by;
+}
+
+static const struct layer_weights *weights_of(const struct forward *f) { return &f->w->layer[f->layer]; }
+static const struct gemma_layer *layer_of(const struct forward *f) { return &f->g->layer[f->layer]; }
+static float eps(const struct forward *f) { return (float)f->g->eps; }
+
+/* y = rms(y) w; to += y. */
+static void add_normed(struct forward *f, float *to, float *y, const float *w)
+{
+    f->k->rms(y, w, f->hidden, eps(f), y);
+    add(to, y, f->hidden);
+}
+
+/* --- embedding ------------------------------------------------------------------------------------------------------- */
+
+static void embed_token(void *arg, size_t t)
+{
+    struct forward *f = arg;
+    float *h = f->h + t * f->hidden;
+
+    f->k->row(&f->w->embed, (size_t)f->token[t].id, h);
+    scale(h, f->hidden, (float)sqrt((double)f->hidden));
+}
+
+/* ple[l] = (rms(projection of h per layer) + table row * sqrt(ple)) / sqrt(2); f->ple holds the projection on entry. */
+static void per_layer_token(void *arg, size_t t)
+{
+    struct forward *f = arg;
+    const size_t ple = (size_t)f->g->ple;
+    float *ctx = f->ple + t * f->flat, *row = f->up + t * f->mlp_wide;
+
+    f->k->row(&f->w->ple_table, (size_t)f->token[t].id, row);
+    scale(ctx, f->flat, (float)(1 / sqrt((double)f->hidden)));
+    scale(row, f->flat, (float)sqrt((double)ple));
+    for (size_t i = 0; i < f->flat; i += ple)
+        f->k->rms(ctx + i, f->w->ple_projection_norm, ple, eps(f), ctx + i);
+    add(ctx, row, f->flat);
+    scale(ctx, f->flat, (float)sqrt(0.5));
+}
+
+static void embed(struct forward *f)
+{
+    each_token(f, embed_token);
+    if (f->g->ple) {
+        linear(f, &f->w->ple_model_projection, f->h, f->hidden, f->ple, f->flat);
+        each_token(f, per_layer_token);
+    }
+}
+
+/* --- attention ------------------------------------------------------------------------------------------------------- */
+
+/* Pairs (i, i + head_dim / 2) turned by position * freq[i]; those past rope_pairs stay. */
+static void rope(const struct forward *f, float *x, long position)
+{
+    const struct gemma_layer *p = layer_of(f);
+    const float *freq = f->freq[f->layer];
+    const int half = p->head_dim / 2;
+
+    for (int i = 0; i < p->rope_pairs; i++) {
+        const float angle = (float)position * freq[i], c = cosf(angle), s = sinf(angle), a = x[i], b = x[i + half];
+        x[i] = a * c - b * s;
+        x[i + half] = b * c + a * s;
+    }
+}
+
+static void before_attention(void *arg, size_t t)
+{
+    struct forward *f = arg;
+
+    f->k->rms(f->h + t * f->hidden, weights_of(f)->input_norm, f->hidden, eps(f), f->x + t * f->hidden);
+}
+
+/* Norms and rotates q; norms and rotates k, norms v, and writes both into the cache. */
+static void heads_of_token(void *arg, size_t t)
+{
+    struct forward *f = arg;
+    const struct gemma_layer *p = layer_of(f);
+    const struct layer_weights *w = weights_of(f);
+    const struct token *at = &f->token[t];
+    const size_t hd = (size_t)p->head_dim;
+    float *q = f->q + t * f->q_wide;
+
+    for (int i = 0; i < f->g->heads; i++, q += hd) {
+        f->k->rms(q, w->q_norm, hd, eps(f), q);
+        rope(f, q, at->position);
+    }
+    if (p->kv_from != f->layer)
+        return;
+    const struct kv_layer *c = &at->seq->layer[f->layer];
+    for (int i = 0; i < p->kv_heads; i++) {
+        const size_t to = kv_index(p, c, i, at->position), from = t * f->kv_wide + (size_t)i * hd;
+        const float *v = (p->v_is_k ? f->k_new : f->v_new) + from;
+        if (f->g->v_norm)
+            f->k->rms(v, NULL, hd, eps(f), c->v + to);
+        else
+            memcpy(c->v + to, v, hd * sizeof *v);
+        f->k->rms(f->k_new + from, w->k_norm, hd, eps(f), c->k + to);
+        rope(f, c->k + to, at->position);
+    }
+}
+
+static void attend_head(void *arg, size_t i)
+{
+    struct forward *f = arg;
+    const struct gemma_layer *p = layer_of(f);
+    const size_t heads = (size_t)f->g->heads, t = i / heads, head = i % heads, hd = (size_t)p->head_dim;
+    const struct token *at = &f->token[t];
+    struct kv_span span[2];
+    const size_t spans = kv_spans(f->g, p, &at->seq->layer[f->layer], (int)(head / (heads / (size_t)p->kv_heads)), at->position, span);
+
+    f->k->attend(f->q + t * f->q_wide + head * hd, hd, (float)f->g->score_scale, span, spans, f->att + t * f->q_wide + head * hd);
+}
+
+/* The rest of the pass needs only tokens whose logits or hidden states somebody wants. */
+static bool wanted(const struct token *t)
+{
+    return (t->last && t->item->logits) || (t->item->watch && (t->item->watch->logits || t->item->watch->hidden));
+}
+
+static void drop_unwanted(struct forward *f)
+{
+    size_t n = 0;
+
+    for (size_t t = 0; t < f->n; t++) {
+        if (!wanted(&f->token[t]))
+            continue;
+        if (n != t) {
+            f->token[n] = f->token[t];
+            memcpy(f->h + n * f->hidden, f->h + t * f->hidden, f->hidden * sizeof *f->h);
+            memcpy(f->q + n * f->q_wide, f->q + t * f->q_wide, f->q_wide * sizeof *f->q);
+        }
+        n++;
+    }
+    f->n = n;
+}
+
+static bool last_owner(const struct forward *f)
+{
+    for (int i = f->layer + 1; i < f->g->layers; i++)
+        if (f->g->layer[i].kv_from == i)
+            return false;
+    return layer_of(f)->kv_from == f->layer;
+}
+
+static void after_attention(void *arg, size_t t)
+{
+    struct forward *f = arg;
+    float *h = f->h + t * f->hidden;
+
+    add_normed(f, h, f->y + t * f->hidden, weights_of(f)->post_attention_norm);
+    f->k->rms(h, weights_of(f)->pre_mlp_norm, f->hidden, eps(f), f->x + t * f->hidden);
+}
+
+static void attention(struct forward *f)
+{
+    const struct layer_weights *w = weights_of(f);
+    const bool owner = layer_of(f)->kv_from == f->layer;
+
+    each_token(f, before_attention);
+    const struct product p[] = {
+        {&w->q, f->x, f->hidden, f->n, f->q, f->q_wide},
+        {&w->k, f->x, f->hidden, f->n, f->k_new, f->kv_wide},
+        {&w->v, f->x, f->hidden, f->n, f->v_new, f->kv_wide},
+    };
+    multiply(f, p, !owner ? 1 : layer_of(f)->v_is_k ? 2 : 3);
+    each_token(f, heads_of_token);
+    if (last_owner(f))
+        drop_unwanted(f);
+    par_for(f->par, f->n * (size_t)f->g->heads, attend_head, f);
+    linear(f, &w->o, f->att, f->q_wide, f->y, f->hidden);
+    each_token(f, after_attention);
+}
+
+/* --- MLP and experts ------------------------------------------------------------------------------------------------- */
+
+static void gate_token(void *arg, size_t t)
+{
+    struct forward *f = arg;
+    float *gate = f->gate + t * f->mlp_wide;
+
+    f->k->gelu_mul(gate, f->up + t * f->mlp_wide, (size_t)layer_of(f)->mlp, gate);
+}
+
+/* y = down(gelu(gate x) * up x). */
+static void mlp(struct forward *f)
+{
+    const struct layer_weights *w = weights_of(f);
+    const struct product p[] = {
+        {&w->gate, f->x, f->hidden, f->n, f->gate, f->mlp_wide},
+        {&w->up, f->x, f->hidden, f->n, f->up, f->mlp_wide},
+    };
+
+    multiply(f, p, 2);
+    each_token(f, gate_token);
+    linear(f, &w->down, f->gate, f->mlp_wide, f->y, f->hidden);
+}
+
+/* m1 = rms(y); the router's input (the raw stream, weightless norm) into y. */
+static void router_input(void *arg, size_t t)
+{
+    struct forward *f = arg;
+    const struct layer_weights *w = weights_of(f);
+    float *h = f->h + t * f->hidden, *y = f->y + t * f->hidden;
+
+    f->k->rms(y, w->post_mlp_norm_1, f->hidden, eps(f), f->m1 + t * f->hidden);
+    f->k->rms(h, w->router_scale, f->hidden, eps(f), y);
+    f->k->rms(h, w->pre_mlp_norm_2, f->hidden, eps(f), f->x + t * f->hidden);
+}
+
+/* The top_k experts of one token, weights renormalised among them, then scaled; kept by rising expert so that sums have one order. */
+static void choose_experts(void *arg, size_t t)
+{
+    struct forward *f = arg;
+    const size_t experts = (size_t)f->g->experts, top_k = (size_t)f->g->top_k;
+    float *prob = f->prob + t * experts, *weight = f->weight + t * top_k, max = prob[0], sum = 0;
+    size_t *slot = f->slot + t * top_k, n = 0;
+
+    for (size_t i = 1; i < experts; i++)
+        max = prob[i] > max ? prob[i] : max;
+    f->k->exp_sum(prob, experts, max);
+    for (size_t i = 0; i < experts; i++) {
+        size_t better = 0;      /* equal ones: the lower number first */
+        for (size_t j = 0; j < experts; j++)
+            better += prob[j] > prob[i] || (prob[j] == prob[i] && j < i);
+        if (better < top_k && n < top_k) {
+            slot[n] = i;
+            weight[n++] = prob[i];
+            sum += prob[i];
+        }
+    }
+    for (size_t i = 0; i < top_k; i++)
+        weight[i] = weight[i] / sum * weights_of(f)->expert_scale[slot[i]];
+}
+
+/* Turns slot from experts into rows of ex, ordered by expert, and copies the tokens there. */
+static void gather(struct forward *f)
+{
+    const size_t experts = (size_t)f->g->experts, top_k = (size_t)f->g->top_k;
+    size_t first = 0;
+
+    memset(f->share, 0, experts * sizeof *f->share);
+    for (size_t i = 0; i < f->n * top_k; i++)
+        f->share[f->slot[i]].n++;
+    for (size_t i = 0; i < experts; i++) {
+        f->share[i].first = first;
+        first += f->share[i].n;
+        f->share[i].n = 0;
+    }
+    for (size_t i = 0; i < f->n * top_k; i++) {
+        struct share *s = &f->share[f->slot[i]];
+        f->slot[i] = s->first + s->n++;
+        memcpy(f->ex + f->slot[i] * f->hidden, f->x + i / top_k * f->hidden, f->hidden * sizeof *f->x);
+    }
+}
+
+static void expert_gate_row(void *arg, size_t i)
+{
+    struct forward *f = arg;
+    const size_t wide = (size_t)f->g->expert_mlp;
+
+    f->k->gelu_mul(f->egate + i * wide, f->eup + i * wide, wide, f->egate + i * wide);
+}
+
+static void run_experts(struct forward *f)
+{
+    const struct layer_weights *w = weights_of(f);
+    const size_t experts = (size_t)f->g->experts, wide = (size_t)f->g->expert_mlp;
+    size_t n = 0;
+
+    for (size_t i = 0; i < experts; i++) {
+        const struct share *s = &f->share[i];
+        const float *x = f->ex + s->first * f->hidden;
+        if (!s->n)
+            continue;
+        f->product[n++] = (struct product){&w->expert_gate[i], x, f->hidden, s->n, f->egate + s->first * wide, wide};
+        f->product[n++] = (struct product){&w->expert_up[i], x, f->hidden, s->n, f->eup + s->first * wide, wide};
+    }
+    multiply(f, f->product, n);
+    par_for(f->par, f->n * (size_t)f->g->top_k, expert_gate_row, f);
+    n = 0;
+    for (size_t i = 0; i < experts; i++) {
+        const struct share *s = &f->share[i];
+        if (s->n)
+            f->product[n++] = (struct product){&w->expert_down[i], f->egate + s->first * wide, wide, s->n, f->ey + s->first * f->hidden, f->hidden};
+    }
+    multiply(f, f->product, n);
+}
+
+/* y = m1 + rms(weighted sum of the experts' outputs). */
+static void sum_experts(void *arg, size_t t)
+{
+    struct forward *f = arg;
+    const size_t top_k = (size_t)f->g->top_k;
+    float *y = f->y + t * f->hidden;
+
+    memset(y, 0, f->hidden * sizeof *y);
+    for (size_t i = 0; i < top_k; i++) {
+        const float *from = f->ey + f->slot[t * top_k + i] * f->hidden, a = f->weight[t * top_k + i];
+        for (size_t j = 0; j < f->hidden; j++)
+            y[j] += a * from[j];
+    }
+    f->k->rms(y, weights_of(f)->post_mlp_norm_2, f->hidden, eps(f), y);
+    add(y, f->m1 + t * f->hidden, f->hidden);
+}
+
+static void mixture(struct forward *f)
+{
+    each_token(f, router_input);
+    linear(f, &weights_of(f)->router, f->y, f->hidden, f->prob, (size_t)f->g->experts);
+    each_token(f, choose_experts);
+    gather(f);
+    run_experts(f);
+    each_token(f, sum_experts);
+}
+
+/* --- the end of a layer ---------------------------------------------------------------------------------------------- */
+
+static void after_mlp(void *arg, size_t t)
+{
+    struct forward *f = arg;
+
+    add_normed(f, f->h + t * f->hidden, f->y + t * f->hidden, weights_of(f)->post_mlp_norm);
+}
+
+static void ple_gate_token(void *arg, size_t t)
+{
+    struct forward *f = arg;
+    const size_t ple = (size_t)f->g->ple;
+    float *gate = f->ple_gate + t * ple;
+
+    f->k->gelu_mul(gate, f->ple + f->token[t].row * f->flat + (size_t)f->layer * ple, ple, gate);
+}
+
+static void after_ple(void *arg, size_t t)
+{
+    struct forward *f = arg;
+
+    add_normed(f, f->h + t * f->hidden, f->y + t * f->hidden, weights_of(f)->ple_norm);
+}
+
+static void end_layer(void *arg, size_t t)
+{
+    struct forward *f = arg;
+
+    scale(f->h + t * f->hidden, f->hidden, weights_of(f)->scalar);
+}
+
+static void layer(struct forward *f)
+{
+    attention(f);
+    mlp(f);
+    if (f->g->experts)
+        mixture(f);
+    each_token(f, after_mlp);
+    if (f->g->ple) {
+        const struct layer_weights *w = weights_of(f);
+        linear(f, &w->ple_gate, f->h, f->hidden, f->ple_gate, (size_t)f->g->ple);
+        each_token(f, ple_gate_token);
+        linear(f, &w->ple_projection, f->ple_gate, (size_t)f->g->ple, f->y, f->hidden);
+        each_token(f, after_ple);
+    }
+    if (f->g->layer_scalar)
+        each_token(f, end_layer);
+}
+
+/* --- the head -------------------------------------------------------------------------------------------------------- */
+
+struct capping { const struct forward *f; float *logits; size_t pieces; };
+
+static void cap_piece(void *arg, size_t i)
+{
+    const struct capping *c = arg;
+    const size_t vocab = (size_t)c->f->g->vocab, first = i % c->pieces * CAP_PIECE, n = vocab - first < CAP_PIECE ? vocab - first : CAP_PIECE;
+
+    c->f->k->softcap(c->logits + i / c->pieces * vocab + first, n, (float)c->f->g->softcap);
+}
+
+/* Logits of n tokens whose normed rows start at x. */
+static void head(struct forward *f, const float *x, size_t n, float *logits)
+{
+    const size_t vocab = (size_t)f->g->vocab, per_row = (vocab + CAP_PIECE - 1) / CAP_PIECE;
+
+    multiply(f, &(struct product){&f->w->head, x, f->hidden, n, logits, vocab}, 1);
+    if (f->g->softcap > 0)
+        par_for(f->par, n * per_row, cap_piece, &(struct capping){f, logits, per_row});
+}
+
+static int deliver(const struct token *t, const float *row, size_t vocab, struct err *e)
+{
+    const struct engine_watch *watch = t->item->watch;
+
+    if (t->last && t->item->logits && t->item->logits != row)
+        memcpy(t->item->logits, row, vocab * sizeof *row);
+    return watch && watch->logits ? watch->logits(watch->arg, t->position, row, e) : 0;
+}
+
+static int all_logits(struct forward *f, struct err *e)
+{
+    const size_t vocab = (size_t)f->g->vocab;
+    size_t n = 0;
+
+    for (size_t t = 0; t < f->n; t++) {
+        const struct engine_watch *watch = f->token[t].item->watch;
+        if (!(f->token[t].last && f->token[t].item->logits) && !(watch && watch->logits))
+            continue;
+        f->token[n] = f->token[t];
+        f->k->rms(f->h + t * f->hidden, f->w->norm, f->hidden, eps(f), f->x + n++ * f->hidden);
+    }
+    if (n == 1) {
+        float *to = f->token[0].item->logits ? f->token[0].item->logits : f->logits;
+        head(f, f->x, 1, to);
+        return deliver(&f->token[0], to, vocab, e);
+    }
+    for (size_t first = 0; first < n; first += HEAD_TOKENS) {
+        const size_t some = n - first < HEAD_TOKENS ? n - first : HEAD_TOKENS;
+        head(f, f->x + first * f->hidden, some, f->logits);
+        for (size_t i = 0; i < some; i++)
+            if (deliver(&f->token[first + i], f->logits + i * vocab, vocab, e))
+                return -1;
+    }
+    return 0;
+}
+
+/* --- a step ---------------------------------------------------------------------------------------------------------- */
+
+static int trace(const struct forward *f, int layers_done, struct err *e)
+{
+    for (size_t t = 0; t < f->n; t++) {
+        const struct engine_watch *watch = f->token[t].item->watch;
+        if (watch && watch->hidden && watch->hidden(watch->arg, f->token[t].position, layers_done, f->h + t * f->hidden, e))
+            return -1;
+    }
+    return 0;
+}
+
+static int list_tokens(struct forward *f, struct engine_item *item, size_t n, struct err *e)
+{
+    f->n = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (item[i].n > ENGINE_STEP_TOKENS - f->n)
+            return err_set(e, EXIT_BUG, "a step of more than %d tokens", ENGINE_STEP_TOKENS);
+        for (size_t j = 0; j < item[i].n; j++, f->n++)
+            f->token[f->n] = (struct token){&item[i], item[i].seq, item[i].seq->position + (long)j, f->n, item[i].ids[j], j + 1 == item[i].n};
+        }
+    return 0;
+}
+
+int forward_run(struct forward *f, struct engine_item *item, size_t n, struct err *e)
+{
+    if (list_tokens(f, item, n, e))
+        return -1;
+    embed(f);
+    if (trace(f, 0, e))
+        return -1;
+    for (f->layer = 0; f->layer < f->g->layers && f->n; f->layer++) {
+        layer(f);
+        if (trace(f, f->layer + 1, e))
+            return -1;
+    }
+    if (all_logits(f, e))
+        return -1;
+    for (size_t i = 0; i < n; i++)
+        item[i].seq->position += (long)item[i].n;
+    return 0;
+}
+
+/* --- making and freeing ---------------------------------------------------------------------------------------------- */
+
+static float *floats(size_t rows, size_t wide) { return xcalloc(rows * wide + 16, sizeof(float)); }
+
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+/* f_i = theta^(-2i / head_dim) / factor. */
+static float *frequencies(const struct gemma_layer *p)
+{
+    float *freq = floats((size_t)p->head_dim, 1);
+
+    for (int i = 0; i < p->rope_pairs; i++)
+        freq[i] = (float)(1 / pow(p->rope_theta, 2.0 * i / p->head_dim) / p->rope_factor);
+    return freq;
+}
+
+static bool same_rope(const struct gemma_layer *a, const struct gemma_layer *b)
+{
+    return a->head_dim == b->head_dim && a->rope_pairs == b->rope_pairs && a->rope_theta == b->rope_theta && a->rope_factor == b->rope_factor;
+}
+
+static void set_frequencies(struct forward *f)
+{
+    for (int i = 0; i < f->g->layers; i++) {
+        int j = 0;
+        while (!same_rope(&f->g->layer[j], &f->g->layer[i]))
+            j++;
+        f->freq[i] = j < i ? f->freq[j] : frequencies(&f->g->layer[i]);
+    }
+}
+
+struct forward *forward_new(const struct gemma *g, const struct weights *w, const struct kernels *k, struct par *par)
+{
+    struct forward *f = xcalloc(1, sizeof *f);
+    const size_t most = ENGINE_STEP_TOKENS, experts = (size_t)g->experts, top_k = (size_t)g->top_k, wide = (size_t)g->expert_mlp;
+
+    f->g = g, f->w = w, f->k = k, f->par = par;
+    f->hidden = (size_t)g->hidden;
+    f->flat = (size_t)g->ple * (size_t)g->layers;
+    f->mlp_wide = f->flat;      /* `up` also holds a token's row of the per-layer table */
+    for (int i = 0; i < g->layers; i++) {
+        const struct gemma_layer *p = &g->layer[i];
+        f->q_wide = larger(f->q_wide, (size_t)g->heads * (size_t)p->head_dim);
+        f->kv_wide = larger(f->kv_wide, (size_t)p->kv_heads * (size_t)p->head_dim);
+        f->mlp_wide = larger(f->mlp_wide, (size_t)p->mlp);
+    }
+    f->h = floats(most, f->hidden), f->x = floats(most, f->hidden), f->y = floats(most, f->hidden);
+    f->q = floats(most, f->q_wide), f->att = floats(most, f->q_wide);
+    f->k_new = floats(most, f->kv_wide), f->v_new = floats(most, f->kv_wide);
+    f->gate = floats(most, f->mlp_wide), f->up = floats(most, f->mlp_wide);
+    f->ple = floats(most, f->flat), f->ple_gate = floats(most, (size_t)g->ple);
+    f->m1 = floats(experts ? most : 0, f->hidden);
+    f->prob = floats(most, experts), f->weight = floats(most, top_k);
+    f->slot = xcalloc(most * top_k + 1, sizeof *f->slot);
+    f->ex = floats(most * top_k, f->hidden), f->ey = floats(most * top_k, f->hidden);
+    f->egate = floats(most * top_k, wide), f->eup = floats(most * top_k, wide);
+    f->share = xcalloc(experts + 1, sizeof *f->share);
+    f->product = xcalloc(2 * experts + 1, sizeof *f->product);
+    f->logits = floats(HEAD_TOKENS, (size_t)g->vocab);
+    set_frequencies(f);
+    return f;
+}
+
+void forward_free(struct forward *f)
+{
+    if (!f)
+        return;
+    float *const all[] = {f->h, f->x, f->y, f->q, f->att, f->k_new, f->v_new, f->gate, f->up, f->ple, f->ple_gate, f->m1, f->prob, f->weight, f->ex, f->ey,
+        f->egate, f->eup, f->logits};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+    for (int i = 0; i < f->g->layers; i++) {
+        bool shared = false;
+        for (int j = 0; j < i; j++)
+            shared = shared || f->freq[j] == f->freq[i];
+        if (!shared)
+            free(f->freq[i]);
+    }
+    free(f->slot);
+    free(f->share);
+    free(f->product);
+    free(f);
+}

@@ -1,0 +1,62 @@
+/* The arithmetic of the forward pass: rows of weights against activations, attention, norms, activations.
+ *
+ * Owns: the value of a stored weight, and one fixed order of every sum.  The code is written once (kernels_body.h) over a vector of 16 floats
+ * (vec.h) and compiled for plain C, AVX2 and AVX-512; all three give the same bits, which tests/unit/kernels.c holds them to.
+ *
+ * The value of a weight (design, section 1): int4: bf16(level * scale); int8 and fp8: the float32 product of level and scale; 16 and 32 bits: itself.
+ * A linear's output is sum over k of w[k] * x[k] in float32: lane k % 32 of 32 partial sums takes fma(w, x, lane) in order of k, then lanes
+ * i and i + 16 are added, then i and i + 8, 4, 2, 1.  Error bound against the exact sum: (K / 32 + 6) * 2^-24 * sum |w x|.
+ * exp is a degree-6 polynomial after reduction by ln 2, within 2 ulp on [-87, 88], clamped outside; gelu and tanh stand on it.
+ */
+#ifndef ENGINE_KERNELS_H
+#define ENGINE_KERNELS_H
+#include <stddef.h>
+#include <stdint.h>
+#include "base/cpu.h"
+#include "tensor/dtype.h"
+
+enum weight_kind { W_F32, W_BF16, W_F16, W_INT4, W_INT8, W_FP8 };
+
+/* A weight [rows, cols] where the file's bytes lie: rows one after another; int4 two a byte, low half first, offset by 8 (compressed-tensors
+ * reference, section 2.2).  cols is a multiple of 32.  Up to KERNEL_SLACK bytes past data and scales are read, never used. */
+struct matrix {
+    enum weight_kind kind;
+    size_t rows, cols;
+    const uint8_t *data;
+    const uint8_t *scale;           /* NULL for 16 and 32 bits */
+    enum st_dtype scale_type;       /* ST_BF16, ST_F16, ST_F32 */
+    size_t scales;                  /* a row: 1, or cols / group with group a multiple of 32 */
+};
+#define KERNEL_SLACK 128
+
+size_t matrix_row_bytes(const struct matrix *w);
+/* Bytes of weights and scales in all. */
+uint64_t matrix_bytes(const struct matrix *w);
+/* Rows [row, row + rows) as a matrix of their own. */
+struct matrix matrix_rows(const struct matrix *w, size_t row, size_t rows);
+
+/* Keys and values of consecutive positions: n rows of head_dim floats each. */
+struct kv_span { const float *k, *v; size_t n; };
+
+struct kernels {
+    /* y[t * ldy + r] = row r of w . x[t * ldx …], r in [row0, row1), t in [0, tokens). */
+    void (*linear)(const struct matrix *w, size_t row0, size_t row1, const float *x, size_t ldx, size_t tokens, float *y, size_t ldy);
+    /* One row's values. */
+    void (*row)(const struct matrix *w, size_t row, float *out);
+    /* y = x / sqrt(mean(x^2) + eps) * w; w NULL = 1.  n a multiple of 16; y may be x. */
+    void (*rms)(const float *x, const float *w, size_t n, float eps, float *y);
+    /* y = gelu_tanh(gate) * up; n a multiple of 16; y may be gate. */
+    void (*gelu_mul)(const float *gate, const float *up, size_t n, float *y);
+    /* x = cap * tanh(x / cap). */
+    void (*softcap)(float *x, size_t n, float cap);
+    /* x = exp(x - max) and their sum. */
+    float (*exp_sum)(float *x, size_t n, float max);
+    /* out [head_dim] = softmax(scale * q . k) v over the spans in their order. */
+    void (*attend)(const float *q, size_t head_dim, float scale, const struct kv_span *span, size_t spans, float *out);
+};
+/* Those of a level.  Call it before any other thread uses them: it fills fp8_value. */
+const struct kernels *kernels_for(enum simd level);
+extern const struct kernels kernels_scalar, kernels_avx2, kernels_avx512;
+
+extern float fp8_value[256];        /* of each E4M3 code (quant/w8.h) */
+#endif

@@ -1,0 +1,5 @@
+/* The kernels for AVX2 with FMA and F16C. */
+#define VEC_AVX2
+#define KERNELS kernels_avx2
+#pragma GCC target("avx2,fma,f16c")
+#include "engine/kernels_body.h"

@@ -1,0 +1,52 @@
+/* A model's weights in memory, as the file has them.
+ *
+ * Owns: which tensor plays which part (by the list of names in the model's config and, for quantized modules, quantization_config), the one anonymous mapping
+ * that all matrices lie in (transparent huge pages where the system has them), and the small vectors widened to float32.  Every tensor begins on a
+ * multiple of 64 bytes.
+ *
+ * Refuses (EXIT_DATA, naming the tensor): a missing one; one of another dtype or shape than config.json or the quantization scheme says; a tensor of the
+ * text model that no part of it uses; groups that are no multiple of 32; NaN or infinity in weights, scales or norms.  EXIT_TEMPFAIL when the weights are larger
+ * than the machine's memory.  Towers, dead K/V tensors of shared layers and an lm_head that config.json says is tied are left out and said once.
+ */
+#ifndef ENGINE_WEIGHTS_H
+#define ENGINE_WEIGHTS_H
+#include <stdbool.h>
+#include "base/par.h"
+#include "ct/scheme.h"
+#include "engine/kernels.h"
+#include "gemma/config.h"
+#include "tensor/checkpoint.h"
+
+struct layer_weights {
+    float *input_norm, *post_attention_norm, *pre_mlp_norm, *post_mlp_norm;    /* [hidden] */
+    struct matrix q, k, v, o;               /* k, v: rows 0 where the layer has none */
+    float *q_norm, *k_norm;                 /* [head_dim]; k_norm NULL on shared layers */
+    struct matrix gate, up, down;
+    float scalar;                           /* 1 for Gemma 3 */
+    struct matrix ple_gate, ple_projection; /* [ple, hidden], [hidden, ple] */
+    float *ple_norm;
+    struct matrix router;                   /* [experts, hidden] */
+    float *router_scale;                    /* router.scale * hidden^-0.5 */
+    float *expert_scale;                    /* [experts] */
+    float *post_mlp_norm_1, *pre_mlp_norm_2, *post_mlp_norm_2;
+    struct matrix *expert_gate, *expert_up, *expert_down;      /* [experts] each */
+};
+
+struct weights {
+    struct matrix embed, head;              /* the same bytes when tied */
+    struct matrix ple_table;                /* [vocab, layers * ple] */
+    struct matrix ple_model_projection;     /* [layers * ple, hidden] */
+    float *ple_projection_norm;
+    float *norm;
+    struct layer_weights layer[GEMMA_MAX_LAYERS];
+    bool huge_pages;
+    uint64_t bytes;                         /* of all matrices, each once */
+    uint64_t token_bytes;                   /* read for one token: everything but the embedding tables' other rows and the experts not chosen */
+    void *map; size_t map_bytes;
+    void **owned; size_t n_owned, cap_owned;   /* the vectors and the experts' tables */
+};
+
+/* q NULL = nothing is quantized. */
+int weights_load(struct weights *w, const struct gemma *g, const struct ckpt *c, const struct ct_quant *q, struct par *par, struct err *e) MUST_CHECK;
+void weights_free(struct weights *w);
+#endif
