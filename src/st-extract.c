@@ -48,7 +48,7 @@ static const struct opt_spec spec = {
 /* One tensor to come out: all or some rows of a source tensor, or a side file. */
 struct item {
     const struct source_tensor *from;   /* NULL for a side file of a directory */
-    const char *path;                   /* of that side file */
+    const char *side;                   /* that side file's name in the store */
     char *name;                         /* as it is called in the output */
     int ndim;
     enum st_dtype dtype;
@@ -198,16 +198,10 @@ static void choose_tensors(struct items *all, const struct source *src, const re
 static void choose_side_files(struct items *all, const struct source *src, const regex_t *re)
 {
     for (size_t i = 0; i < src->n_side; i++) {
-        char *name = xasprintf("file:%s", strrchr(src->side[i], '/') + 1);
-        struct stat st;
+        char *name = xasprintf("file:%s", src->side[i].name);
         bool wanted = opt.select ? regexec(re, name, 0, NULL, 0) == 0 : opt.rows.n == 0;
-        if (wanted && !(opt.text_only && processor_file(name))) {
-            if (stat(src->side[i], &st) != 0)
-                die_msg(EXIT_NOINPUT, "%s: cannot open: %s", src->side[i], strerror(errno));
-            uint64_t size = (uint64_t)st.st_size;
-            struct item *it = new_item(all, name, name, ST_U8, 1, &size, size);
-            it->path = src->side[i];
-        }
+        if (wanted && !(opt.text_only && processor_file(name)))
+            new_item(all, name, name, ST_U8, 1, &src->side[i].nbytes, src->side[i].nbytes)->side = src->side[i].name;
         free(name);
     }
 }
@@ -322,9 +316,9 @@ static void print_list(const struct st_header *h, struct err *e)
 
 /* --- the data ------------------------------------------------------------------------------------------------------ */
 
-static int write_side_file(struct st_writer *w, const struct item *it, struct err *e)
+static int write_side_file(struct st_writer *w, const struct store *place, const struct item *it, struct err *e)
 {
-    struct input *in = input_open(it->path, e);
+    struct input *in = store_open(place, it->side, e);
     if (!in)
         return -1;
     int bad = st_pass_input(w, in, it->nbytes, e);
@@ -333,7 +327,7 @@ static int write_side_file(struct st_writer *w, const struct item *it, struct er
 }
 
 /* Whole tensors at any place of the source, in output order. */
-static int copy_in_place(struct st_writer *w, struct source *src, const struct items *all, struct err *e)
+static int copy_in_place(struct st_writer *w, struct source *src, const struct store *place, const struct items *all, struct err *e)
 {
     for (size_t i = 0; i < all->n; i++) {
         const struct item *it = &all->item[i];
@@ -342,7 +336,7 @@ static int copy_in_place(struct st_writer *w, struct source *src, const struct i
             struct st_reader *r = src->reader[it->from->reader];
             bad = st_seek(r, it->from->index, e) != 0 || st_skip(r, it->skip, e) != 0 || st_pass(w, r, it->nbytes, e) != 0;
         } else
-            bad = write_side_file(w, it, e);
+            bad = write_side_file(w, place, it, e);
         if (bad)
             return -1;
         progress_add(it->nbytes);
@@ -427,7 +421,7 @@ static int drain(struct source *src, struct err *e)
     return e->code ? -1 : 0;
 }
 
-static void write_stream(struct source *src, const struct st_header *h, const struct items *all, struct err *e)
+static void write_stream(struct source *src, const struct store *place, const struct st_header *h, const struct items *all, struct err *e)
 {
     struct st_writer *w = st_create(opt.out, h, opt.zstd, e);
     if (!w)
@@ -437,7 +431,7 @@ static void write_stream(struct source *src, const struct st_header *h, const st
     if (st_is_plan(h))
         bad = drain(src, e);
     else
-        bad = src->seekable ? copy_in_place(w, src, all, e) : copy_from_pipe(w, src, all, e);
+        bad = src->seekable ? copy_in_place(w, src, place, all, e) : copy_from_pipe(w, src, all, e);
     progress_end();
     if (bad) {
         st_abandon(w);
@@ -458,7 +452,10 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < opt.rows.n; i++)
         rows[i] = parse_rows(opt.rows.item[i]);
 
-    struct source *src = source_open(argv[first], &e);
+    struct stat st;
+    bool directory = strcmp(argv[first], "-") != 0 && stat(argv[first], &st) == 0 && S_ISDIR(st.st_mode);
+    struct store *place = directory ? store_directory(argv[first]) : NULL;
+    struct source *src = place ? source_open_store(place, &e) : source_open_file(argv[first], &e);
     if (!src)
         die(&e);
     struct items all = {NULL, 0};
@@ -473,7 +470,7 @@ int main(int argc, char **argv)
             die(&e);
         print_list(h, &e);
     } else
-        write_stream(src, h, &all, &e);
+        write_stream(src, place, h, &all, &e);
 
     for (size_t i = 0; i < all.n; i++)
         free(all.item[i].name);
@@ -485,5 +482,6 @@ int main(int argc, char **argv)
     regfree(&re);
     st_header_free(h);
     source_close(src);
+    store_close(place);
     return 0;
 }

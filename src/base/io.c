@@ -61,7 +61,9 @@ static void enlarge_pipe(int fd)
 /* --- input --------------------------------------------------------------------------------------------------------- */
 
 struct input {
-    int fd;
+    int fd;                 /* -1 with ops */
+    const struct input_ops *ops;
+    void *ctx;
     char *name;
     off_t origin;           /* where the data begin in a seekable file */
     bool regular;
@@ -105,9 +107,24 @@ const char *input_name(const struct input *in)
     return in->name;
 }
 
-static int read_fault(struct input *in, struct err *e)
+struct input *input_from(const char *name, const struct input_ops *ops, void *ctx)
 {
-    return err_errno(e, EXIT_IO, "%s: read failed", in->name);
+    struct input *in = xcalloc(1, sizeof *in);
+    in->fd = -1;
+    in->ops = ops;
+    in->ctx = ctx;
+    in->name = xstrdup(name);
+    in->regular = true;
+    return in;
+}
+
+/* Bytes as they are stored, before any decompression. */
+static long read_raw(struct input *in, void *buf, size_t n, struct err *e)
+{
+    if (in->ops)
+        return in->ops->read(in->ctx, buf, n, e);
+    long got = read_some(in->fd, buf, n);
+    return got < 0 ? err_errno(e, EXIT_IO, "%s: read failed", in->name) : got;
 }
 
 static int start_zstd(struct input *in, struct err *e)
@@ -131,9 +148,9 @@ static int probe(struct input *in, struct err *e)
         return 0;
     in->probed = true;
     while (in->ahead_n < PROBE) {
-        long n = read_some(in->fd, in->ahead + in->ahead_n, PROBE - in->ahead_n);
+        long n = read_raw(in, in->ahead + in->ahead_n, PROBE - in->ahead_n, e);
         if (n < 0)
-            return read_fault(in, e);
+            return -1;
         if (n == 0)
             return 0;
         in->ahead_n += (size_t)n;
@@ -146,9 +163,9 @@ static long read_zstd(struct input *in, void *buf, size_t n, struct err *e)
     ZSTD_outBuffer out = {buf, n, 0};
     while (out.pos == 0) {
         if (in->zin.pos == in->zin.size) {
-            long got = read_some(in->fd, in->packed, IO_CHUNK);
+            long got = read_raw(in, in->packed, IO_CHUNK, e);
             if (got < 0)
-                return read_fault(in, e);
+                return -1;
             if (got == 0 && in->zneed == 0)
                 return 0;
             if (got == 0)
@@ -175,8 +192,7 @@ long input_read(struct input *in, void *buf, size_t n, struct err *e)
         in->ahead_n -= take;
         return (long)take;
     }
-    long got = read_some(in->fd, buf, n);
-    return got < 0 ? read_fault(in, e) : got;
+    return read_raw(in, buf, n, e);
 }
 
 static int ended_short(struct input *in, uint64_t missing, uint64_t wanted, const char *what, struct err *e)
@@ -207,6 +223,8 @@ bool input_seekable(const struct input *in)
 int input_size(struct input *in, uint64_t *n, struct err *e)
 {
     struct stat st;
+    if (in->ops)
+        return in->ops->size(in->ctx, n, e);
     if (fstat(in->fd, &st) != 0 || st.st_size < in->origin)
         return err_errno(e, EXIT_IO, "%s: cannot ask for its size", in->name);
     *n = (uint64_t)(st.st_size - in->origin);
@@ -217,9 +235,11 @@ int input_seek(struct input *in, uint64_t offset, struct err *e)
 {
     if (!input_seekable(in))
         return err_set(e, EXIT_BUG, "%s: cannot seek", in->name);
+    in->ahead_n = 0;
+    if (in->ops)
+        return in->ops->seek(in->ctx, offset, e);
     if (lseek(in->fd, in->origin + (off_t)offset, SEEK_SET) < 0)
         return err_errno(e, EXIT_IO, "%s: cannot seek to %llu", in->name, (unsigned long long)offset);
-    in->ahead_n = 0;
     return 0;
 }
 
@@ -227,7 +247,9 @@ void input_close(struct input *in)
 {
     if (!in)
         return;
-    if (in->fd != STDIN_FILENO)
+    if (in->ops)
+        in->ops->close(in->ctx);
+    else if (in->fd != STDIN_FILENO)
         close(in->fd);
     ZSTD_freeDStream(in->zstd);
     free(in->packed);
@@ -409,7 +431,7 @@ int output_pass(struct output *out, struct input *in, uint64_t n, const char *wh
     uint64_t total = n;
     if (probe(in, e) != 0)
         return -1;
-    if (in->zstd || out->zstd || n < IO_CHUNK)
+    if (in->zstd || in->ops || out->zstd || n < IO_CHUNK)
         return pass_by_copy(out, in, n, total, what, e);
     if (in->ahead_n > 0) {
         uint64_t first = in->ahead_n < n ? in->ahead_n : n;
@@ -722,11 +744,8 @@ int io_free_space(const char *path, uint64_t n, struct err *e)
 
 /* --- whole files and spools ---------------------------------------------------------------------------------------- */
 
-int io_slurp(const char *path, size_t max, char **buf, size_t *n, struct err *e)
+int input_slurp(struct input *in, size_t max, char **buf, size_t *n, struct err *e)
 {
-    struct input *in = input_open(path, e);
-    if (!in)
-        return -1;
     size_t cap = 4096, have = 0;
     char *data = xmalloc(cap + 1);
     long got;
@@ -741,7 +760,6 @@ int io_slurp(const char *path, size_t max, char **buf, size_t *n, struct err *e)
             data = xreallocarray(data, cap + 1, 1);
         }
     }
-    input_close(in);
     if (got < 0) {
         free(data);
         return -1;
@@ -750,6 +768,14 @@ int io_slurp(const char *path, size_t max, char **buf, size_t *n, struct err *e)
     *buf = data;
     *n = have;
     return 0;
+}
+
+int io_slurp(const char *path, size_t max, char **buf, size_t *n, struct err *e)
+{
+    struct input *in = input_open(path, e);
+    int bad = in ? input_slurp(in, max, buf, n, e) : -1;
+    input_close(in);
+    return bad;
 }
 
 int io_spool_fd(struct err *e)

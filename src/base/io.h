@@ -15,6 +15,14 @@
 struct input;
 /* Open for reading from the start.  EXIT_NOINPUT when it does not exist, EXIT_USAGE when "-" is a terminal. */
 struct input *input_open(const char *path, struct err *e) MUST_CHECK;
+/* An input whose bytes come from elsewhere (a remote file).  read, seek and size as below; `ctx` is given back to each and to close. */
+struct input_ops {
+    long (*read)(void *ctx, void *buf, size_t n, struct err *e);
+    int (*seek)(void *ctx, uint64_t offset, struct err *e);
+    int (*size)(void *ctx, uint64_t *n, struct err *e);
+    void (*close)(void *ctx);
+};
+struct input *input_from(const char *name, const struct input_ops *ops, void *ctx);
 const char *input_name(const struct input *in);
 /* Up to n bytes; 0 at the end of the data; -1 error. */
 long input_read(struct input *in, void *buf, size_t n, struct err *e) MUST_CHECK;
@@ -55,6 +63,8 @@ int io_free_space(const char *path, uint64_t n, struct err *e) MUST_CHECK;
 
 /* Whole small files. *buf gets a NUL after the n bytes; freed by the caller.  Larger than max: EXIT_DATA. */
 int io_slurp(const char *path, size_t max, char **buf, size_t *n, struct err *e) MUST_CHECK;
+/* What is left of an input, likewise. */
+int input_slurp(struct input *in, size_t max, char **buf, size_t *n, struct err *e) MUST_CHECK;
 /* An unlinked temporary file in $TMPDIR (or /tmp): a spool. */
 int io_spool_fd(struct err *e) MUST_CHECK;
 int io_pwrite_full(int fd, const void *buf, size_t n, uint64_t offset, const char *what, struct err *e) MUST_CHECK;

@@ -1,6 +1,5 @@
 #include "tensor/checkpoint.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -29,65 +28,59 @@ static void add_file(struct ckpt_files *f, const char *name)
     f->name[f->n++] = xstrdup(name);
 }
 
-static int files_of_index(const char *path, struct ckpt_files *f, struct err *e)
+static int files_of_index(const struct store *place, json_t *root, struct ckpt_files *f, struct err *e)
 {
-    json_t *root = json_parse_file(path, e);
-    if (!root)
-        return -1;
     json_t *map = json_object_get(root, "weight_map"), *v;
     const char *tensor;
-    int bad = 0;
     if (!json_is_object(map) || json_object_size(map) == 0)
-        bad = err_set(e, EXIT_DATA, "%s: weight_map: missing or empty", path);
-    else
-        f->index = json_incref(map);
+        return err_set(e, EXIT_DATA, "%s/%s: weight_map: missing or empty", place->name, INDEX);
+    f->index = json_incref(map);
     json_object_foreach(map, tensor, v) {
         const char *file = json_string_value(v);
         if (!file || !*file || strchr(file, '/'))
-            bad = err_set(e, EXIT_DATA, "%s: weight_map: %s: not a file name", path, tensor);
-        else
-            add_file(f, file);
+            return err_set(e, EXIT_DATA, "%s/%s: weight_map: %s: not a file name", place->name, INDEX, tensor);
+        add_file(f, file);
     }
-    json_decref(root);
-    return bad;
-}
-
-static int files_of_directory(const char *dir, struct ckpt_files *f, struct err *e)
-{
-    DIR *d = opendir(dir);
-    if (!d)
-        return err_errno(e, EXIT_NOINPUT, "%s: cannot open", dir);
-    for (struct dirent *entry; (entry = readdir(d)); ) {
-        size_t n = strlen(entry->d_name);
-        if (n > 12 && entry->d_name[0] != '.' && strcmp(entry->d_name + n - 12, ".safetensors") == 0)
-            add_file(f, entry->d_name);
-    }
-    closedir(d);
-    if (f->n == 0)
-        return err_set(e, EXIT_NOINPUT, "%s: no safetensors file in it", dir);
     return 0;
 }
 
-static bool exists(const char *dir, const char *name)
+static bool is_weights(const char *name)
 {
-    char *path = xasprintf("%s/%s", dir, name);
-    bool there = access(path, F_OK) == 0;
-    free(path);
-    return there;
+    size_t n = strlen(name);
+    return n > 12 && name[0] != '.' && strcmp(name + n - 12, ".safetensors") == 0;
 }
 
-int ckpt_files(const char *dir, struct ckpt_files *f, struct err *e)
+/* Without an index: the one file, or all there are. */
+static int files_of_listing(const struct store *place, struct ckpt_files *f, struct err *e)
+{
+    char **names;
+    size_t n;
+    bool single = false;
+    if (store_list(place, &names, &n, e) != 0)
+        return -1;
+    for (size_t i = 0; i < n; i++)
+        single = single || strcmp(names[i], SINGLE) == 0;
+    for (size_t i = 0; i < n; i++) {
+        if (single ? strcmp(names[i], SINGLE) == 0 : is_weights(names[i]))
+            add_file(f, names[i]);
+        free(names[i]);
+    }
+    free(names);
+    return f->n ? 0 : err_set(e, EXIT_NOINPUT, "%s: no safetensors file in it", place->name);
+}
+
+int ckpt_files(const struct store *place, struct ckpt_files *f, struct err *e)
 {
     *f = (struct ckpt_files){NULL, 0, NULL};
-    int bad = 0;
-    if (exists(dir, INDEX)) {
-        char *path = xasprintf("%s/%s", dir, INDEX);
-        bad = files_of_index(path, f, e);
-        free(path);
-    } else if (exists(dir, SINGLE))
+    json_t *root;
+    int bad = store_json(place, INDEX, &root, e);
+    if (!bad && root)
+        bad = files_of_index(place, root, f, e);
+    else if (!bad && store_can_list(place))
+        bad = files_of_listing(place, f, e);
+    else if (!bad)
         add_file(f, SINGLE);
-    else
-        bad = files_of_directory(dir, f, e);
+    json_decref(root);
     if (bad)
         ckpt_files_free(f);
     else if (f->n > 1)
@@ -215,8 +208,13 @@ struct ckpt *ckpt_open(const char *path, const struct ckpt_faults *faults, struc
     struct ckpt_files f = {NULL, 0, NULL};
     if (!S_ISDIR(st.st_mode))
         add_file(&f, path);
-    else if (ckpt_files(path, &f, e) != 0)
-        return NULL;
+    else {
+        struct store *place = store_directory(path);
+        int bad = ckpt_files(place, &f, e);
+        store_close(place);
+        if (bad)
+            return NULL;
+    }
     struct ckpt *c = xcalloc(1, sizeof *c);
     c->path = xstrdup(path);
     c->is_dir = S_ISDIR(st.st_mode);

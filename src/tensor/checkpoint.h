@@ -7,6 +7,7 @@
  */
 #ifndef TENSOR_CHECKPOINT_H
 #define TENSOR_CHECKPOINT_H
+#include "base/store.h"
 #include "tensor/header.h"
 
 struct ckpt_shard {
@@ -27,10 +28,10 @@ struct ckpt {
     struct st_name_index *index;
 };
 
-/* The safetensors files of a directory by the rules above: names sorted, freed by ckpt_files_free.  *index gets the weight_map (new
- * reference) or NULL. */
+/* The safetensors files of a place by the rules above: names sorted, freed by ckpt_files_free.  index is the weight_map, or NULL.  A place
+ * that cannot list its files has an index or a model.safetensors. */
 struct ckpt_files { char **name; size_t n; json_t *index; };
-int ckpt_files(const char *dir, struct ckpt_files *f, struct err *e) MUST_CHECK;
+int ckpt_files(const struct store *place, struct ckpt_files *f, struct err *e) MUST_CHECK;
 void ckpt_files_free(struct ckpt_files *f);
 
 /* faults NULL: the first fault is the error.  Else faults->fn is called for each fault and opening goes on with what is there. */

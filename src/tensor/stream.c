@@ -67,8 +67,11 @@ static int check_length(struct st_reader *r, struct err *e)
 struct st_reader *st_open(const char *path, struct err *e)
 {
     struct input *in = input_open(path, e);
-    if (!in)
-        return NULL;
+    return in ? st_open_input(in, e) : NULL;
+}
+
+struct st_reader *st_open_input(struct input *in, struct err *e)
+{
     struct st_reader *r = xcalloc(1, sizeof *r);
     r->in = in;
     if (read_header(r, e) != 0 || check_length(r, e) != 0) {

@@ -13,6 +13,8 @@
 struct st_reader;
 /* "-" = stdin, or a file.  Reads and checks the header; for a regular file also its length. */
 struct st_reader *st_open(const char *path, struct err *e) MUST_CHECK;
+/* The same of an open input, which the reader then owns (also when this fails). */
+struct st_reader *st_open_input(struct input *in, struct err *e) MUST_CHECK;
 const struct st_header *st_header_of(const struct st_reader *r);
 /* The header, now the caller's to free; the reader can only be closed afterwards. */
 struct st_header *st_take_header(struct st_reader *r);
