@@ -75,8 +75,15 @@ static json_t *answer(const struct job *job, const json_t *line, struct err *e)
     else if ((job->render ? render : job->decode ? decode : encode)(job, line, out, e) == 0)
         return out;
     if (!id) json_object_set_new(out, "id", json_null());
-    json_object_set_new(out, "error", json_string(e->msg));
+    json_object_set_new(out, "error", json_message(e->msg));
     return out;
+}
+
+/* The answer to a line that is no JSON. */
+static json_t *no_json(const struct jsonl *in, const struct err *e)
+{
+    json_t *id = jsonl_refused_id(in);
+    return json_pack("{s:o, s:o}", "id", id ? id : json_null(), "error", json_message(e->msg));
 }
 
 static void open_model(struct job *job, const char *dir)
@@ -128,7 +135,7 @@ int main(int argc, char **argv)
     long number, lines = 0, bad = 0;
     int got;
     while ((got = jsonl_next(in, &line, &number, &e)) == 1 || got == -1) {
-        json_t *out = got == 1 ? answer(&job, line, &e) : json_pack("{s:n, s:s}", "id", "error", e.msg);
+        json_t *out = got == 1 ? answer(&job, line, &e) : no_json(in, &e);
         if (json_line(stdout, out) != 0) break;
         lines++;
         if (e.code && bad++ == 0) first = e;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/io.h"
+#include "base/utf8.h"
 
 #define JSON_FILE_MAX ((size_t)256 << 20)
 #define REAL_DIGITS JSON_REAL_PRECISION(17)
@@ -12,7 +13,10 @@ json_t *json_parse(const char *text, size_t n, const char *name, struct err *e)
 {
     json_error_t je;
     json_t *v = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &je);
-    if (!v)
+    size_t bad = v ? n : utf8_check(text, n);
+    if (bad < n)
+        err_set(e, EXIT_DATA, "%s: not JSON: byte %zu (0x%02x): invalid UTF-8", name, bad, (unsigned char)text[bad]);
+    else if (!v)
         err_set(e, EXIT_DATA, "%s: not JSON: line %d, column %d: %s", name, je.line, je.column, je.text);
     return v;
 }
@@ -102,12 +106,35 @@ int json_get_str(const json_t *obj, const char *key, const char *def, const char
     return 0;
 }
 
+/* A copy with '?' for every byte that is no UTF-8. */
+static char *repaired(const char *text, size_t n)
+{
+    char *copy = xmalloc(n + 1);
+    memcpy(copy, text, n);
+    copy[n] = 0;
+    for (size_t i = utf8_check(copy, n); i < n; i += utf8_check(copy + i, n - i))
+        copy[i] = '?';
+    return copy;
+}
+
+json_t *json_message(const char *msg)
+{
+    char *text = repaired(msg, strlen(msg));
+    json_t *s = json_string(text);
+    free(text);
+    if (!s)
+        die_msg(EXIT_TEMPFAIL, "out of memory for a message");
+    return s;
+}
+
 struct jsonl {
     struct input *in;
     char *data;             /* a window of the input */
     size_t begin, end, cap;
     bool eof;
     long line;
+    const char *text;       /* the latest line, in the window; size bytes */
+    size_t size;
 };
 
 struct jsonl *jsonl_open(const char *path, struct err *e)
@@ -178,6 +205,8 @@ int jsonl_next(struct jsonl *j, json_t **v, long *line, struct err *e)
         if (got <= 0)
             return got < 0 ? -2 : 0;
         *line = ++j->line;
+        j->text = s;
+        j->size = n;
         if (blank(s, n))
             continue;
         char where[256];
@@ -185,6 +214,16 @@ int jsonl_next(struct jsonl *j, json_t **v, long *line, struct err *e)
         *v = json_parse(s, n, where, e);
         return *v ? 1 : -1;
     }
+}
+
+json_t *jsonl_refused_id(const struct jsonl *j)
+{
+    char *text = repaired(j->text, j->size);
+    struct err ignored = {0};
+    json_t *v = json_parse(text, j->size, "", &ignored), *id = json_incref(json_object_get(v, "id"));
+    json_decref(v);
+    free(text);
+    return id;
 }
 
 void jsonl_close(struct jsonl *j)

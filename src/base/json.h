@@ -25,10 +25,15 @@ int json_get_real(const json_t *obj, const char *key, double def, double *out, c
 int json_get_bool(const json_t *obj, const char *key, bool def, bool *out, const char *where, struct err *e) MUST_CHECK;
 int json_get_str(const json_t *obj, const char *key, const char *def, const char **out, const char *where, struct err *e) MUST_CHECK;
 
+/* A string made of a message, which may quote bytes that are no UTF-8 (they become '?').  New reference, never NULL. */
+json_t *json_message(const char *msg);
+
 /* JSON Lines from stdin or a file: one value a line, empty lines skipped, lines of any length. */
 struct jsonl;
 struct jsonl *jsonl_open(const char *path, struct err *e) MUST_CHECK;
 /* 1 = *v holds a new reference; 0 = end; -1 = the line is no JSON (e filled; reading can go on); -2 = I/O error. *line gets its number from 1. */
 int jsonl_next(struct jsonl *j, json_t **v, long *line, struct err *e) MUST_CHECK;
+/* The "id" of the line that was just refused (-1), when only its UTF-8 was wrong: new reference, or NULL. */
+json_t *jsonl_refused_id(const struct jsonl *j);
 void jsonl_close(struct jsonl *j);
 #endif
