@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
+#include "base/clock.h"
 
 #define CONNECT_MS 10000L
 #define SPARE_HANDLES 64            /* easy handles kept for reuse: setting one up costs more than a request on loopback */
@@ -27,13 +27,6 @@ struct http_client {
     CURL *spare[SPARE_HANDLES];
     int spares;
 };
-
-double http_clock(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void curl_once(void)
@@ -73,7 +66,7 @@ static size_t on_header(char *p, size_t size, size_t n, void *arg)
 static size_t on_body(char *p, size_t size, size_t n, void *arg)
 {
     struct exchange *x = arg;
-    double at = http_clock();
+    double at = clock_seconds();
     curl_easy_getinfo(x->easy, CURLINFO_RESPONSE_CODE, &x->reply.status);
     return x->sink.data(x->sink.arg, &x->reply, p, size * n, at) ? 0 : size * n;
 }
@@ -147,7 +140,7 @@ int http_start(struct http_client *c, const struct http_request *q, const struct
         exchange_free(x);
         return err_set(e, EXIT_TEMPFAIL, "%s: libcurl is out of memory", q->url);
     }
-    x->reply.sent = http_clock();
+    x->reply.sent = clock_seconds();
     CURLMcode bad = curl_multi_add_handle(c->multi, x->easy);
     if (bad) {
         exchange_free(x);
@@ -185,7 +178,7 @@ static void finish(struct exchange *x, CURLcode r)
     struct err e = {0};
     curl_off_t connect_us = 0;
     char *url = NULL;
-    x->reply.done = http_clock();
+    x->reply.done = clock_seconds();
     curl_easy_getinfo(x->easy, CURLINFO_RESPONSE_CODE, &x->reply.status);
     curl_easy_getinfo(x->easy, CURLINFO_CONNECT_TIME_T, &connect_us);
     curl_easy_getinfo(x->easy, CURLINFO_EFFECTIVE_URL, &url);

@@ -12,9 +12,6 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/* Seconds of CLOCK_MONOTONIC. */
-double http_clock(void);
-
 struct http_client;
 /* Keeps up to `connections` idle connections open. */
 struct http_client *http_client_new(long connections, struct err *e) MUST_CHECK;
@@ -35,7 +32,7 @@ struct http_reply {
     long status;                    /* of the last answer; 0 = none came */
     struct buf head;                /* its header lines, each ending in \r\n, without the status line */
     struct buf body;                /* http_fetch() only */
-    double sent, done;              /* http_clock() just before the request was handed over, and after its last byte */
+    double sent, done;              /* clock_seconds() just before the request was handed over, and after its last byte */
     double connect;                 /* seconds spent on a new connection; 0 when a kept one was used */
 };
 /* The value of the named field (case does not count) copied into out without its blanks; false when absent or longer than n - 1. */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "net/openai.h"
 
 #define BODY_MAX ((size_t)256 << 20)    /* of a whole answer */
@@ -19,7 +20,7 @@ struct slot {
     json_t *id, *request;
     struct openai_request q;
     char request_id[64];
-    double scheduled, sent, done, connect;      /* http_clock() */
+    double scheduled, sent, done, connect;      /* clock_seconds() */
     long status;
     struct buf body;                    /* of a whole answer or a refusal */
     struct openai_answer answer;
@@ -197,7 +198,7 @@ static void send_slot(struct load *l, struct slot *s)
     struct http_request q = {.method = "POST", .url = s->q.url, .headers = headers, .body = s->q.body, .body_n = s->q.body_n, .timeout = l->o->timeout};
     struct err e = {0};
     if (!http_start(l->client, &q, &(struct http_sink){on_data, on_done, s}, &e)) return;
-    struct http_reply none = {.sent = http_clock(), .done = http_clock()};
+    struct http_reply none = {.sent = clock_seconds(), .done = clock_seconds()};
     on_done(s, &none, &e);
 }
 
@@ -209,7 +210,7 @@ static struct slot *due(struct load *l, double *wait)
     pthread_mutex_lock(&l->lock);
     while (l->next < l->tail && slot_at(l, l->next)->state == DONE) l->next++;     /* a bad line is answered already */
     if (l->next < l->tail) {
-        double now = http_clock();
+        double now = clock_seconds();
         if (l->start == 0) l->start = now;
         s = slot_at(l, l->next);
         s->scheduled = l->o->rate > 0 ? l->start + (double)l->next / l->o->rate : now;

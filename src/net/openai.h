@@ -1,7 +1,7 @@
 /* The client's side of OpenAI's HTTP API: a request line to a POST, an answer (whole or streamed) to its text and counts.
  *
  * Owns: which path a body goes to, which fields are added to it, what in an answer is text, when a token arrived.
- * Times are http_clock() seconds.  Counts come from the server's usage block only: a chunk may hold several tokens or none.
+ * Times are clock_seconds() seconds.  Counts come from the server's usage block only: a chunk may hold several tokens or none.
  */
 #ifndef NET_OPENAI_H
 #define NET_OPENAI_H
