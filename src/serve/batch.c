@@ -292,13 +292,11 @@ void batch_drain(struct batch *b)
     b->draining = true;
     pthread_cond_signal(&b->work);
     pthread_mutex_unlock(&b->lock);
+    pthread_join(b->thread, NULL);
 }
 
-void batch_stop(struct batch *b)
+void batch_free(struct batch *b)
 {
-    if (!b) return;
-    batch_drain(b);
-    pthread_join(b->thread, NULL);
     free(b);
 }
 

@@ -33,10 +33,10 @@ struct batch *batch_start(struct engine *en, const struct batch_options *o, stru
 /* Enqueue a job of n sequences; the requests are copied.  EXIT_TEMPFAIL: the queue is full; EXIT_UNAVAILABLE: draining; EXIT_DATA:
  * larger than the whole budget.  On -1 no function of the client is called. */
 int batch_submit(struct batch *b, const struct request *r, size_t n, const struct batch_client *c, struct err *e) MUST_CHECK;
-/* Take nothing new, finish what was taken, free. */
-void batch_stop(struct batch *b);
-/* Take nothing new from now on. */
+/* Take nothing new from now on, and return when all that was taken has ended. */
 void batch_drain(struct batch *b);
+/* Only after batch_drain, and when nobody can call batch_submit any more.  NULL is fine. */
+void batch_free(struct batch *b);
 
 struct batch_facts {
     long running, waiting;      /* sequences */

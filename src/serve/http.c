@@ -220,15 +220,15 @@ static void add_header(struct MHD_Response *r, const char *line)
     MHD_add_response_header(r, name, colon + 2);
 }
 
-/* With the lock held. */
-static enum MHD_Result queue_answer(struct exchange *x)
+/* Without the lock, which read_pieces takes inside libmicrohttpd's own: what is read here no longer changes once there is an answer. */
+static enum MHD_Result queue_answer(struct exchange *x, enum answer answer)
 {
     struct MHD_Response *r;
-    if (x->answer == WHOLE) r = MHD_create_response_from_buffer(x->out.n, x->out.data ? x->out.data : "", MHD_RESPMEM_MUST_COPY);
+    if (answer == WHOLE) r = MHD_create_response_from_buffer(x->out.n, x->out.data ? x->out.data : "", MHD_RESPMEM_MUST_COPY);
     else r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16384, read_pieces, x, NULL);
     if (!r) return MHD_NO;
     MHD_add_response_header(r, "Content-Type", x->type);
-    if (x->answer != WHOLE) MHD_add_response_header(r, "Cache-Control", "no-cache");
+    if (answer != WHOLE) MHD_add_response_header(r, "Cache-Control", "no-cache");
     if (x->header) add_header(r, x->header);
     enum MHD_Result ok = MHD_queue_response(x->connection, (unsigned)x->status, r);
     MHD_destroy_response(r);
@@ -266,7 +266,7 @@ static enum MHD_Result begin_request(struct exchange *x)
     else if (length && strtoull(length, NULL, 10) > x->server->o.body_max) x->refusal = 413;
     if (!x->refusal || !exchange_header(x, "Expect")) return MHD_YES;
     refuse(x);
-    return queue_answer(x);
+    return queue_answer(x, WHOLE);
 }
 
 static void take_body(struct exchange *x, const char *data, size_t n)
@@ -301,11 +301,10 @@ static enum MHD_Result on_access(void *arg, struct MHD_Connection *c, const char
         }
     }
     pthread_mutex_lock(&x->lock);
-    enum MHD_Result ok = MHD_YES;
-    if (x->answer == NONE) suspend(x);
-    else ok = queue_answer(x);
+    enum answer answer = x->answer;
+    if (answer == NONE) suspend(x);
     pthread_mutex_unlock(&x->lock);
-    return ok;
+    return answer == NONE ? MHD_YES : queue_answer(x, answer);
 }
 
 static void client_name(struct MHD_Connection *c, char *out, size_t n)
