@@ -5,10 +5,11 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/json.h"
+#include "base/jsonscan.h"
 #include "base/utf8.h"
 #include "engine/chat_render.h"
 
-#define TEMPLATE_MAX ((size_t)1 << 20)
+#define FILE_MAX ((size_t)16 << 20)
 
 struct chat {
     enum chat_variant variant;
@@ -29,46 +30,95 @@ static const struct known { const char *sha256; enum chat_variant variant; bool 
 
 /* --- the shipped template ----------------------------------------------------------------------------------------------- */
 
-/* chat_template of tokenizer_config.json: a string, or the entry "default" of a list of named ones. */
-static const json_t *template_of(const json_t *config)
+static bool key_is(const char *key, size_t n, const char *want)
 {
-    const json_t *t = json_object_get(config, "chat_template"), *entry;
-    size_t i;
-    if (json_is_string(t))
-        return t;
-    json_array_foreach(t, i, entry) {
-        const char *name = json_string_value(json_object_get(entry, "name"));
-        if (name && strcmp(name, "default") == 0 && json_is_string(json_object_get(entry, "template")))
-            return json_object_get(entry, "template");
+    return strlen(want) == n && memcmp(key, want, n) == 0;
+}
+
+/* The value of chat_template: a string, or a list of {"name", "template"} of which "default" is used.  1 = hashed, 0 = nothing usable, -1 = fault. */
+static int hash_value(struct jscan *s, char hex[SHA256_HEX])
+{
+    const char *key, *text;
+    size_t n;
+    int found = 0, more = 0, inner = 0;
+    if (jscan_peek(s) == '"') {
+        if (jscan_string(s, &text, &n) != 0)
+            return -1;
+        sha256_of(text, n, hex);
+        return 1;
     }
-    return NULL;
+    if (jscan_peek(s) != '[')
+        return jscan_skip(s);
+    if (jscan_open(s, '[') != 0)
+        return -1;
+    while ((more = jscan_item(s)) == 1) {
+        char this_hex[SHA256_HEX] = "";
+        bool is_default = false;
+        if (jscan_open(s, '{') != 0)
+            return -1;
+        while ((inner = jscan_key(s, &key, &n)) == 1) {
+            bool name = key_is(key, n, "name"), template = key_is(key, n, "template");
+            if ((name || template ? jscan_string(s, &text, &n) : jscan_skip(s)) != 0)
+                return -1;
+            if (template)
+                sha256_of(text, n, this_hex);
+            is_default |= name && key_is(text, n, "default");
+        }
+        if (inner < 0)
+            return -1;
+        if (is_default && *this_hex) {
+            memcpy(hex, this_hex, SHA256_HEX);
+            found = 1;
+        }
+    }
+    return more < 0 ? -1 : found;
+}
+
+/* tokenizer_config.json is scanned: its model_max_length of 1e30, written as a whole number, is more than jansson takes. */
+static int hash_in_config(const char *text, size_t n, const char *name, char hex[SHA256_HEX], struct err *e)
+{
+    struct jscan s;
+    const char *key;
+    size_t len;
+    int found = 0, more;
+    jscan_init(&s, text, n, name, e);
+    if (jscan_open(&s, '{') != 0)
+        return -1;
+    while (found >= 0 && (more = jscan_key(&s, &key, &len)) == 1) {
+        if (key_is(key, len, "chat_template"))
+            found = hash_value(&s, hex);
+        else if (jscan_skip(&s) != 0)
+            found = -1;
+    }
+    if (found >= 0 && (more < 0 || jscan_done(&s) != 0))
+        found = -1;
+    jscan_free(&s);
+    return found;
+}
+
+/* 1 = read, 0 = absent, -1 = unreadable. */
+static int slurp_if_there(const char *path, char **text, size_t *n, struct err *e)
+{
+    struct err why = {0};
+    if (io_slurp(path, FILE_MAX, text, n, &why) == 0)
+        return 1;
+    return why.code == EXIT_NOINPUT ? 0 : err_set(e, why.code, "%s", why.msg);
 }
 
 /* 1 = hashed, 0 = the model ships none, -1 = unreadable. */
 static int hash_template(const char *dir, char hex[SHA256_HEX], struct err *e)
 {
-    struct err absent = {0};
     char *text = NULL, *path = xasprintf("%s/chat_template.jinja", dir);
     size_t n = 0;
-    int found = 0;
-    if (io_slurp(path, TEMPLATE_MAX, &text, &n, &absent) == 0) {
+    int found = slurp_if_there(path, &text, &n, e);
+    if (found == 1) {
         sha256_of(text, n, hex);
-        found = 1;
-    } else if (absent.code != EXIT_NOINPUT) {
-        found = err_set(e, absent.code, "%s", absent.msg);
-    } else {
+    } else if (found == 0) {
         free(path);
         path = xasprintf("%s/tokenizer_config.json", dir);
-        absent = (struct err){0};
-        json_t *config = json_parse_file(path, &absent);
-        const json_t *t = template_of(config);
-        if (t) {
-            sha256_of(json_string_value(t), json_string_length(t), hex);
-            found = 1;
-        } else if (config == NULL && absent.code != EXIT_NOINPUT) {
-            found = err_set(e, absent.code, "%s", absent.msg);
-        }
-        json_decref(config);
+        found = slurp_if_there(path, &text, &n, e);
+        if (found == 1)
+            found = hash_in_config(text, n, path, hex, e);
     }
     free(text);
     free(path);
