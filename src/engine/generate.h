@@ -1,7 +1,7 @@
 /* From a request to its text, a step at a time.
  *
- * Owns: the meaning of a request's fields (OpenAI's names), the prompt's tokens, the choice of tokens (sample.h), stop strings, text that is
- * always whole UTF-8, and the reason for ending.  A scheduler steps many of them together:
+ * Owns: the order prompt, tokens, text; the choice of tokens (sample.h); stop strings; text that is always whole UTF-8; and the reason for ending.  A
+ * scheduler steps many of them together:
  *
  *     gen_next(g, budget, &item)      for each g: the run it wants, a piece of its prompt or one token
  *     engine_step(en, items, n, e)
@@ -9,40 +9,10 @@
  *     gen_delta(g, &n)                text that is now certain
  *
  * Same request, same seed: same tokens, whatever else runs.
- *
- * Prompt: "messages" through the chat template (no second bos), or "prompt" (a string: bos before it, no template), or "prompt_ids" (as they
- * are).  Exactly one of them.  Fields, and what is refused (EXIT_DATA, "FIELD: what is wrong"):
- *   max_tokens (or max_completion_tokens) 1…, default DEFAULT_MAX_TOKENS, cut to what the context leaves; min_tokens; temperature 0…2, default 0 = greedy; top_k (0 or -1 =
- *   off); top_p (0,1]; min_p [0,1]; repetition_penalty > 0; seed; logit_bias {"id": -100…100}; logprobs (true with top_logprobs 0…20, or a number
- *   0…20); ignore_eos; stop (a string or up to 16 of them); include_stop_str_in_output; skip_special_tokens (default true);
- *   enable_thinking (also inside chat_template_kwargs); tools.  Fields not named here are the caller's (id, model, stream, n, user …) and are left alone.
  */
 #ifndef ENGINE_GENERATE_H
 #define ENGINE_GENERATE_H
-#include <jansson.h>
-#include "engine/engine.h"
-
-#define DEFAULT_MAX_TOKENS 256
-#define MAX_TOP_LOGPROBS 20
-#define MAX_STOPS 16
-
-struct logit_bias { int id; float bias; };
-
-struct request {
-    int *ids; size_t n_ids;             /* the whole prompt */
-    long max_tokens, min_tokens;
-    double temperature, top_p, min_p, repetition_penalty;
-    long top_k;                         /* 0 = off */
-    uint64_t seed; bool seeded;         /* not seeded: 0 */
-    struct logit_bias *bias; size_t n_bias;
-    int logprobs;                       /* -1 = none, else how many alternatives */
-    bool ignore_eos, skip_special, include_stop;
-    char *stop[MAX_STOPS]; size_t n_stop;
-};
-
-/* Parse one JSON object.  On error r holds nothing. */
-int request_parse(struct request *r, const struct engine *en, const json_t *obj, struct err *e) MUST_CHECK;
-void request_free(struct request *r);
+#include "engine/request.h"
 
 struct gen_alternative { int id; float logprob; };
 struct gen_token {

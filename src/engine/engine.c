@@ -1,0 +1,206 @@
+#include "engine/engine.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include "base/json.h"
+#include "engine/forward.h"
+
+#define MAX_IDS 64
+
+struct id_list { int id[MAX_IDS]; size_t n; };
+
+struct engine {
+    struct gemma g;
+    struct weights w;
+    struct forward *forward;
+    struct par *par;
+    struct tokenizer *tokenizer;
+    struct chat *chat;
+    struct engine_facts facts;
+    long max_context;
+    struct id_list eos, suppressed;
+};
+
+/* --- opening --------------------------------------------------------------------------------------------------------- */
+
+static int add_id(struct id_list *l, const json_t *v, const char *where, const char *key, struct err *e)
+{
+    if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > INT32_MAX)
+        return err_set(e, EXIT_DATA, "%s: %s holds something that is no token id", where, key);
+    if (l->n == MAX_IDS)
+        return err_set(e, EXIT_DATA, "%s: %s has more than %d ids", where, key, MAX_IDS);
+    l->id[l->n++] = (int)json_integer_value(v);
+    return 0;
+}
+
+/* A token id or a list of them; absent or null leaves the list empty. */
+static int read_ids(struct id_list *l, const json_t *config, const char *where, const char *key, struct err *e)
+{
+    const json_t *v = json_object_get(config, key), *item;
+    size_t i;
+
+    if (!v || json_is_null(v))
+        return 0;
+    if (!json_is_array(v))
+        return add_id(l, v, where, key, e);
+    json_array_foreach((json_t *)v, i, item)
+        if (add_id(l, item, where, key, e))
+            return -1;
+    return 0;
+}
+
+static int read_generation_config(struct engine *en, const char *dir, struct err *e)
+{
+    char *path = xasprintf("%s/generation_config.json", dir);
+    struct stat st;
+    int failed = 0;
+
+    if (stat(path, &st) == 0) {
+        json_t *config = json_parse_file(path, e);
+        failed = !config;
+        if (config && !json_is_object(config))
+            failed = err_set(e, EXIT_DATA, "%s: no JSON object", path);
+        failed = failed || read_ids(&en->eos, config, path, "eos_token_id", e) || read_ids(&en->suppressed, config, path, "suppress_tokens", e);
+        json_decref(config);
+    }
+    free(path);
+    for (int i = 0; !failed && !en->eos.n && i < en->g.n_eos; i++)
+        en->eos.id[i] = en->g.eos[i];
+    if (!en->eos.n)
+        en->eos.n = (size_t)en->g.n_eos;
+    return failed;
+}
+
+static int open_weights(struct engine *en, const char *dir, const json_t *config, const char *where, struct err *e)
+{
+    struct ct_quant *quant = ct_quant_read(config, where, NULL, e);
+
+    if (!quant && e->code)
+        return -1;
+    struct ckpt *c = ckpt_open(dir, NULL, e);
+    int failed = !c || weights_load(&en->w, &en->g, c, quant, en->par, e);
+    if (c)
+        ckpt_close(c);
+    ct_quant_free(quant);
+    return failed ? -1 : 0;
+}
+
+/* Absent is fine: prompt_ids need none. */
+static int open_text(struct engine *en, const char *dir, struct err *e)
+{
+    struct err none = {0};
+
+    en->tokenizer = tokenizer_open(dir, &none);
+    if (!en->tokenizer && none.code != EXIT_NOINPUT) {
+        *e = none;
+        return -1;
+    }
+    if (!en->tokenizer)
+        return 0;
+    en->chat = chat_open(dir, &en->g, e);
+    return en->chat ? 0 : -1;
+}
+
+static int open_all(struct engine *en, const char *dir, const struct engine_options *opt, struct err *e)
+{
+    struct stat st;
+
+    if (stat(dir, &st))
+        return err_errno(e, EXIT_NOINPUT, "%s", dir);
+    if (!S_ISDIR(st.st_mode))
+        return err_set(e, EXIT_NOINPUT, "%s: not a directory: give the directory that holds config.json and the weights", dir);
+    char *where = xasprintf("%s/config.json", dir);
+    json_t *config = json_parse_file(where, e);
+    int failed = !config || gemma_config_read(&en->g, config, where, e) || open_text(en, dir, e) || read_generation_config(en, dir, e) ||
+        open_weights(en, dir, config, where, e);
+    json_decref(config);
+    free(where);
+    if (failed)
+        return -1;
+    en->max_context = opt->max_context > 0 && opt->max_context < en->g.max_positions ? opt->max_context : en->g.max_positions;
+    en->forward = forward_new(&en->g, &en->w, kernels_for(simd_level()), en->par);
+    return 0;
+}
+
+static int check_options(const struct engine_options *opt, struct err *e)
+{
+    if (opt->device && !strcmp(opt->device, "cuda"))
+        return err_set(e, EXIT_UNAVAILABLE, "this build has no CUDA: use --device cpu");
+    if (opt->math && strcmp(opt->math, "exact"))
+        return err_set(e, EXIT_USAGE, "--math %s: only exact is there", opt->math);
+    return 0;
+}
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+struct engine *engine_open(const char *dir, const struct engine_options *opt, struct err *e)
+{
+    const double start = now();
+
+    if (check_options(opt, e))
+        return NULL;
+    struct engine *en = xcalloc(1, sizeof *en);
+    en->par = par_new(opt->threads);
+    if (open_all(en, dir, opt, e)) {
+        engine_close(en);
+        return NULL;
+    }
+    en->facts = (struct engine_facts){
+        .device = "cpu", .math = "exact", .simd = simd_name(simd_level()), .size = gemma_size_name(&en->g), .threads = par_threads(en->par),
+        .huge_pages = en->w.huge_pages, .weight_bytes = en->w.bytes, .token_bytes = en->w.token_bytes, .load_seconds = now() - start,
+    };
+    return en;
+}
+
+void engine_close(struct engine *en)
+{
+    if (!en)
+        return;
+    forward_free(en->forward);
+    weights_free(&en->w);
+    tokenizer_free(en->tokenizer);
+    chat_free(en->chat);
+    par_free(en->par);
+    free(en);
+}
+
+/* --- what it is ------------------------------------------------------------------------------------------------------ */
+
+const struct engine_facts *engine_facts(const struct engine *en) { return &en->facts; }
+const struct gemma *engine_model(const struct engine *en) { return &en->g; }
+const struct tokenizer *engine_tokenizer(const struct engine *en) { return en->tokenizer; }
+const struct chat *engine_chat(const struct engine *en) { return en->chat; }
+long engine_max_context(const struct engine *en) { return en->max_context; }
+
+const int *engine_eos(const struct engine *en, size_t *n)
+{
+    *n = en->eos.n;
+    return en->eos.id;
+}
+
+const int *engine_suppressed(const struct engine *en, size_t *n)
+{
+    *n = en->suppressed.n;
+    return en->suppressed.id;
+}
+
+/* --- sequences and steps --------------------------------------------------------------------------------------------- */
+
+struct seq *seq_new(struct engine *en, long capacity) { return kv_new(&en->g, capacity); }
+void seq_free(struct seq *s) { kv_free(s); }
+long seq_position(const struct seq *s) { return s->position; }
+long seq_capacity(const struct seq *s) { return s->capacity; }
+uint64_t engine_kv_bytes(const struct engine *en, long n) { return kv_bytes(&en->g, n); }
+
+int engine_step(struct engine *en, struct engine_item *item, size_t n, struct err *e)
+{
+    return forward_run(en->forward, item, n, e);
+}
