@@ -16,13 +16,15 @@
 #include "base/progress.h"
 #include "gemma/config.h"
 #include "gemma/names.h"
+#include "net/remote.h"
 #include "tensor/source.h"
 
 static struct {
     bool text_only, list, json, plan, zstd;
     const char *select, *out;
     struct opt_list rows;
-} opt = {.out = "-"};
+    struct remote_options remote;
+} opt = {.out = "-", .remote = {.connections = 8, .retries = 8}};
 
 static const struct opt options[] = {
     {"text-only", 0, OPT_FLAG, &opt.text_only, NULL, "the language model alone, named model.* and lm_head.*, its config lifted", 0, 0},
@@ -32,13 +34,16 @@ static const struct opt options[] = {
     {"json", 0, OPT_FLAG, &opt.json, NULL, "print them as JSON Lines instead", 0, 0},
     {"plan", 0, OPT_FLAG, &opt.plan, NULL, "write the header alone: a plan stream", 0, 0},
     {"zstd", 'z', OPT_FLAG, &opt.zstd, NULL, "compress the stream", 0, 0},
+    {"connections", 0, OPT_INT, &opt.remote.connections, "N", "requests in flight to a remote source", 1, 64},
+    {"retries", 0, OPT_INT, &opt.remote.retries, "N", "tries without progress before a remote source is given up", 0, 100},
     {"output", 'o', OPT_STR, &opt.out, "FILE", "write there", 0, 0},
     {NULL, 0, OPT_FLAG, NULL, NULL, NULL, 0, 0}
 };
 
 static const struct opt_spec spec = {
-    .usage = "[options] DIR|FILE|-",
-    .about = "Read a checkpoint directory, a safetensors file or a stream, and write one safetensors stream.",
+    .usage = "[options] DIR|FILE|-|http(s)://…|hf://org/name[@revision][/file]",
+    .about = "Read a checkpoint directory, a safetensors file or a stream, here or remote, and write one safetensors stream.\n"
+             "Remote sources are read by ranges and never stored; HF_TOKEN, HF_ENDPOINT, proxies and CA settings as elsewhere.",
     .opts = options,
     .examples = "st-extract --text-only gemma-4-E2B-it-qat-q4_0-unquantized | q4-regrid | ct-pack -o text\n"
                 "st-extract --list --select 'layers\\.0\\.' gemma-4-E2B-it-qat-q4_0-unquantized",
@@ -229,9 +234,11 @@ static void refuse_double_names(const struct st_header *h)
 
 /* --- the output header --------------------------------------------------------------------------------------------- */
 
-static json_t *provenance_args(void)
+static json_t *provenance_args(const char *identity)
 {
     json_t *args = json_array();
+    if (identity)
+        json_array_append_new(args, json_string(identity));
     if (opt.text_only)
         json_array_append_new(args, json_string("--text-only"));
     if (opt.select)
@@ -241,7 +248,7 @@ static json_t *provenance_args(void)
     return args;
 }
 
-static struct st_header *output_header(const struct source *src, const struct items *all, struct err *e)
+static struct st_header *output_header(const struct source *src, const char *identity, const struct items *all, struct err *e)
 {
     struct st_header *h = st_header_new();
     st_meta_copy(h, src->header);
@@ -257,7 +264,7 @@ static struct st_header *output_header(const struct source *src, const struct it
     }
     if (opt.plan)
         st_meta_set(h, "plan", "1");
-    if (st_provenance(h, "st-extract", provenance_args(), src->header, e) != 0)
+    if (st_provenance(h, "st-extract", provenance_args(identity), src->header, e) != 0)
         die(e);
     for (size_t i = 0; i < all->n; i++)
         st_header_add(h, all->item[i].name, all->item[i].dtype, all->item[i].ndim, all->item[i].shape);
@@ -344,6 +351,35 @@ static int copy_in_place(struct st_writer *w, struct source *src, const struct s
     return 0;
 }
 
+/* Where the bytes of an item lie in a remote file. */
+static struct remote_range range_of(const struct source *src, const struct item *it)
+{
+    if (!it->from)
+        return (struct remote_range){it->side, 0, it->nbytes};
+    const struct st_header *h = st_header_of(src->reader[it->from->reader]);
+    return (struct remote_range){src->file[it->from->reader], 8 + (uint64_t)h->json_bytes + it->from->t->begin + it->skip, it->nbytes};
+}
+
+/* The whole way is known beforehand, so that many requests can be in flight. */
+static int copy_from_remote(struct st_writer *w, struct remote *remote, const struct source *src, const struct items *all, struct err *e)
+{
+    struct remote_range *range = xcalloc(all->n, sizeof *range);
+    char *buf = xmalloc(IO_CHUNK);
+    for (size_t i = 0; i < all->n; i++)
+        range[i] = range_of(src, &all->item[i]);
+    int bad = remote_plan(remote, range, all->n, e);
+    for (size_t i = 0; i < all->n && !bad; i++)
+        for (uint64_t left = range[i].nbytes; left > 0 && !bad; ) {
+            size_t n = left < IO_CHUNK ? (size_t)left : IO_CHUNK;
+            bad = remote_next(remote, buf, n, e) != 0 || st_write(w, buf, n, e) != 0;
+            progress_add(n);
+            left -= n;
+        }
+    free(range);
+    free(buf);
+    return bad ? -1 : 0;
+}
+
 static int spool_item(int fd, uint64_t *end, struct item *it, struct st_reader *r, struct err *e)
 {
     char *buf = xmalloc(IO_CHUNK);
@@ -421,17 +457,54 @@ static int drain(struct source *src, struct err *e)
     return e->code ? -1 : 0;
 }
 
-static void write_stream(struct source *src, const struct store *place, const struct st_header *h, const struct items *all, struct err *e)
+/* Where the source is: a directory, a remote checkpoint or file, or a lone file or stream. */
+struct origin {
+    struct remote *remote;      /* NULL = local */
+    struct store *place;        /* NULL = a lone file or stream */
+    struct source *src;
+};
+
+static int open_origin(struct origin *o, const char *path, struct err *e)
+{
+    struct stat st;
+    *o = (struct origin){NULL, NULL, NULL};
+    if (remote_is(path)) {
+        o->remote = remote_open(path, &opt.remote, e);
+        if (!o->remote)
+            return -1;
+        o->place = remote_store(o->remote);
+    } else if (strcmp(path, "-") != 0 && stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        o->place = store_directory(path);
+    if (o->remote && remote_file(o->remote))
+        o->src = source_open_file_of(o->place, remote_file(o->remote), e);
+    else
+        o->src = o->place ? source_open_store(o->place, e) : source_open_file(path, e);
+    return o->src ? 0 : -1;
+}
+
+static void close_origin(struct origin *o)
+{
+    if (o->remote)
+        note_msg("%llu bytes fetched", (unsigned long long)remote_bytes(o->remote));
+    source_close(o->src);
+    store_close(o->place);
+    remote_close(o->remote);
+}
+
+static int copy_data(struct st_writer *w, const struct origin *o, const struct items *all, struct err *e)
+{
+    if (o->remote)
+        return copy_from_remote(w, o->remote, o->src, all, e);
+    return o->src->seekable ? copy_in_place(w, o->src, o->place, all, e) : copy_from_pipe(w, o->src, all, e);
+}
+
+static void write_stream(const struct origin *o, const struct st_header *h, const struct items *all, struct err *e)
 {
     struct st_writer *w = st_create(opt.out, h, opt.zstd, e);
     if (!w)
         die(e);
-    int bad;
     progress_start("read", st_is_plan(h) ? 0 : h->nbytes);
-    if (st_is_plan(h))
-        bad = drain(src, e);
-    else
-        bad = src->seekable ? copy_in_place(w, src, place, all, e) : copy_from_pipe(w, src, all, e);
+    int bad = st_is_plan(h) ? drain(o->src, e) : copy_data(w, o, all, e);
     progress_end();
     if (bad) {
         st_abandon(w);
@@ -452,25 +525,22 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < opt.rows.n; i++)
         rows[i] = parse_rows(opt.rows.item[i]);
 
-    struct stat st;
-    bool directory = strcmp(argv[first], "-") != 0 && stat(argv[first], &st) == 0 && S_ISDIR(st.st_mode);
-    struct store *place = directory ? store_directory(argv[first]) : NULL;
-    struct source *src = place ? source_open_store(place, &e) : source_open_file(argv[first], &e);
-    if (!src)
+    struct origin origin;
+    if (open_origin(&origin, argv[first], &e) != 0)
         die(&e);
     struct items all = {NULL, 0};
-    choose_tensors(&all, src, &re, rows);
-    choose_side_files(&all, src, &re);
+    choose_tensors(&all, origin.src, &re, rows);
+    choose_side_files(&all, origin.src, &re);
     if (all.n > 1)
         qsort(all.item, all.n, sizeof *all.item, by_place);
-    struct st_header *h = output_header(src, &all, &e);
+    struct st_header *h = output_header(origin.src, origin.remote ? remote_identity(origin.remote) : NULL, &all, &e);
 
     if (opt.list || opt.json) {
-        if (drain(src, &e) != 0)
+        if (drain(origin.src, &e) != 0)
             die(&e);
         print_list(h, &e);
     } else
-        write_stream(src, place, h, &all, &e);
+        write_stream(&origin, h, &all, &e);
 
     for (size_t i = 0; i < all.n; i++)
         free(all.item[i].name);
@@ -481,7 +551,6 @@ int main(int argc, char **argv)
     free((void *)opt.rows.item);
     regfree(&re);
     st_header_free(h);
-    source_close(src);
-    store_close(place);
+    close_origin(&origin);
     return 0;
 }

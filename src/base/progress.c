@@ -2,8 +2,8 @@
 
 #include <stdbool.h>
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "base/err.h"
 
 static struct {
@@ -13,20 +13,13 @@ static struct {
     double start, drawn;    /* seconds, monotonic */
 } p;
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 void progress_start(const char *what, uint64_t total)
 {
     p.on = prog_verbosity >= 0 && total > 0 && isatty(STDERR_FILENO);
     p.what = what;
     p.done = 0;
     p.total = total;
-    p.start = p.drawn = p.on ? now() : 0;
+    p.start = p.drawn = p.on ? clock_seconds() : 0;
 }
 
 void progress_add(uint64_t n)
@@ -34,7 +27,7 @@ void progress_add(uint64_t n)
     if (!p.on)
         return;
     p.done += n;
-    double t = now();
+    double t = clock_seconds();
     if (t - p.drawn < 1.0 / 6)
         return;
     p.drawn = t;

@@ -78,6 +78,15 @@ static int add_header(struct exchange *x, const char *line)
     return longer ? 0 : -1;
 }
 
+/* The variables that the curl program and OpenSSL read; libcurl leaves them to its callers. (Proxies it reads itself.) */
+static void set_authorities(CURL *h)
+{
+    const char *bundle = getenv("CURL_CA_BUNDLE"), *file = getenv("SSL_CERT_FILE"), *dir = getenv("SSL_CERT_DIR");
+    if (!bundle || !*bundle) bundle = file;
+    if (bundle && *bundle) curl_easy_setopt(h, CURLOPT_CAINFO, bundle);
+    if (dir && *dir) curl_easy_setopt(h, CURLOPT_CAPATH, dir);
+}
+
 static int set_up(struct exchange *x, const struct http_request *q)
 {
     CURL *h = x->easy;
@@ -107,6 +116,8 @@ static int set_up(struct exchange *x, const struct http_request *q)
         curl_easy_setopt(h, CURLOPT_LOW_SPEED_LIMIT, 1L);
         curl_easy_setopt(h, CURLOPT_LOW_SPEED_TIME, (long)(q->stall + 0.999));
     }
+    if (q->buffer > 0) curl_easy_setopt(h, CURLOPT_BUFFERSIZE, q->buffer);
+    set_authorities(h);
     curl_easy_setopt(h, CURLOPT_ERRORBUFFER, x->fault);
     curl_easy_setopt(h, CURLOPT_HEADERFUNCTION, on_header);
     curl_easy_setopt(h, CURLOPT_HEADERDATA, x);
@@ -183,7 +194,8 @@ static void finish(struct exchange *x, CURLcode r)
     curl_easy_getinfo(x->easy, CURLINFO_CONNECT_TIME_T, &connect_us);
     curl_easy_getinfo(x->easy, CURLINFO_EFFECTIVE_URL, &url);
     x->reply.connect = (double)connect_us * 1e-6;
-    if (r) err_set(&e, fault_code(r), "%s: %s", url, x->fault[0] ? x->fault : curl_easy_strerror(r));
+    /* A query may be a signature: messages end before it. */
+    if (r) err_set(&e, fault_code(r), "%.*s: %s", (int)strcspn(url ? url : "", "?"), url ? url : "", x->fault[0] ? x->fault : curl_easy_strerror(r));
     unlink_exchange(x);
     x->sink.done(x->sink.arg, &x->reply, &e);
     exchange_free(x);
@@ -225,6 +237,41 @@ void http_client_free(struct http_client *c)
     while (c->spares) curl_easy_cleanup(c->spare[--c->spares]);
     curl_multi_cleanup(c->multi);
     free(c);
+}
+
+/* --- URLs ----------------------------------------------------------------------------------------------------------- */
+
+char *http_join(const char *url, const char *location)
+{
+    CURLU *u = curl_url();
+    char *joined = NULL, *copy = NULL, *scheme = NULL;
+    if (u && !curl_url_set(u, CURLUPART_URL, url, 0) && !curl_url_set(u, CURLUPART_URL, location, 0)
+        && !curl_url_get(u, CURLUPART_SCHEME, &scheme, 0) && (!strcmp(scheme, "http") || !strcmp(scheme, "https"))
+        && !curl_url_get(u, CURLUPART_URL, &joined, 0))
+        copy = xstrdup(joined);
+    curl_free(joined);
+    curl_free(scheme);
+    curl_url_cleanup(u);
+    return copy;
+}
+
+static bool same_part(CURLU *a, CURLU *b, CURLUPart part)
+{
+    char *x = NULL, *y = NULL;
+    bool same = !curl_url_get(a, part, &x, CURLU_DEFAULT_PORT) && !curl_url_get(b, part, &y, CURLU_DEFAULT_PORT) && !strcasecmp(x, y);
+    curl_free(x);
+    curl_free(y);
+    return same;
+}
+
+bool http_same_origin(const char *a, const char *b)
+{
+    CURLU *x = curl_url(), *y = curl_url();
+    bool same = x && y && !curl_url_set(x, CURLUPART_URL, a, 0) && !curl_url_set(y, CURLUPART_URL, b, 0)
+        && same_part(x, y, CURLUPART_SCHEME) && same_part(x, y, CURLUPART_HOST) && same_part(x, y, CURLUPART_PORT);
+    curl_url_cleanup(x);
+    curl_url_cleanup(y);
+    return same;
 }
 
 /* --- replies -------------------------------------------------------------------------------------------------------- */

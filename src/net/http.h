@@ -26,6 +26,7 @@ struct http_request {
     double timeout;                 /* seconds for all of it; 0 = no limit */
     double stall;                   /* seconds without one byte moving (whole ones count); 0 = no limit */
     bool redirects;                 /* follow up to 10 of them (GET and HEAD only) */
+    long buffer;                    /* bytes a read from the connection may bring; 0 = libcurl's 16 KiB */
 };
 
 struct http_reply {
@@ -54,6 +55,11 @@ int http_start(struct http_client *c, const struct http_request *q, const struct
 int http_run(struct http_client *c, double wait, struct err *e) MUST_CHECK;
 /* End a running http_run()'s wait.  From any thread. */
 void http_wake(struct http_client *c);
+
+/* Where `location`, seen at `url`, leads; freed by the caller, NULL when it is no http(s) URL. */
+char *http_join(const char *url, const char *location);
+/* Do both URLs name the same scheme, host and port? */
+bool http_same_origin(const char *a, const char *b);
 
 /* One exchange, waited for, whole body of at most `max` bytes.  A longer one is EXIT_DATA.  r is to be freed in either case. */
 int http_fetch(struct http_client *c, const struct http_request *q, size_t max, struct http_reply *r, struct err *e) MUST_CHECK;

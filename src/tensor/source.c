@@ -47,16 +47,26 @@ static void set_digest(struct source *s)
     sha256_hex(sum, s->header->sha256);
 }
 
-struct source *source_open_file(const char *path, struct err *e)
+static struct source *of_one_reader(struct st_reader *r, const char *file)
 {
-    struct st_reader *r = st_open(path, e);
     if (!r)
         return NULL;
     struct source *s = source_new();
-    add_reader(s, r, NULL);
+    add_reader(s, r, file);
     st_meta_copy(s->header, st_header_of(r));
     set_digest(s);
     return s;
+}
+
+struct source *source_open_file(const char *path, struct err *e)
+{
+    return of_one_reader(st_open(path, e), NULL);
+}
+
+struct source *source_open_file_of(const struct store *place, const char *file, struct err *e)
+{
+    struct input *in = store_open(place, file, e);
+    return in ? of_one_reader(st_open_input(in, e), file) : NULL;
 }
 
 static int open_shard(struct source *s, const struct store *place, const char *file, bool indexed, struct err *e)

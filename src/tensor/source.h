@@ -18,7 +18,7 @@ struct source_side { char *name; uint64_t nbytes; };
 
 struct source {
     struct st_reader **reader;
-    char **file;                /* each reader's file in the store; NULL for a lone file or stream */
+    char **file;                /* each reader's file in the store; NULL for a local file or stream */
     size_t n_readers;
     struct source_tensor *tensor; size_t n;
     struct st_header *header;   /* metadata of the whole, config included, no tensors; sha256 = that of the only header, or of the shards' digests
@@ -29,6 +29,8 @@ struct source {
 
 /* A lone file, or "-". */
 struct source *source_open_file(const char *path, struct err *e) MUST_CHECK;
+/* One file of a store by itself. */
+struct source *source_open_file_of(const struct store *place, const char *file, struct err *e) MUST_CHECK;
 /* A checkpoint in a store, which must outlive the source. */
 struct source *source_open_store(const struct store *place, struct err *e) MUST_CHECK;
 void source_close(struct source *s);
