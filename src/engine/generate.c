@@ -7,7 +7,6 @@ struct gen {
     struct request r;
     struct seq *seq;
     const struct engine_watch *watch;
-    size_t run;                         /* tokens of the item under way */
     float *logits, *raw;                /* raw: before anything changed them, for logprobs */
     int *scratch;
     int *history; size_t n_history;     /* prompt and completion */
@@ -67,19 +66,15 @@ static size_t held(const struct gen *g) { return g->seq ? (size_t)seq_position(g
 
 bool gen_prefilling(const struct gen *g) { return held(g) < g->r.n_ids; }
 
-int gen_next(struct gen *g, size_t budget, struct engine_item *item, struct err *e)
+bool gen_next(struct gen *g, size_t budget, struct engine_item *item)
 {
     if (g->reason)
-        return 0;
-    if (!g->seq) {
+        return false;
+    if (!g->seq)
         g->seq = seq_new(g->en, (long)g->r.n_ids + g->r.max_tokens);
-        if (!g->seq)
-            return err_errno(e, EXIT_TEMPFAIL, "no memory for a sequence of %ld tokens", (long)g->r.n_ids + g->r.max_tokens);
-    }
-    const size_t at = held(g), left = g->n_history - at;
-    g->run = left < budget ? left : budget;
-    *item = (struct engine_item){g->seq, g->history + at, g->run, g->run == left ? g->logits : NULL, g->watch};
-    return 1;
+    const size_t at = held(g), left = g->n_history - at, run = left < budget ? left : budget;
+    *item = (struct engine_item){g->seq, g->history + at, run, run == left ? g->logits : NULL, g->watch};
+    return true;
 }
 
 /* --- choosing -------------------------------------------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
  * Owns: the order prompt, tokens, text; the choice of tokens (sample.h); stop strings; text that is always whole UTF-8; and the reason for ending.  A
  * scheduler steps many of them together:
  *
- *     gen_next(g, budget, &item, e)   for each g: the run it wants, a piece of its prompt or one token
+ *     gen_next(g, budget, &item)      for each g: the run it wants, a piece of its prompt or one token
  *     engine_step(en, items, n, e)
  *     gen_take(g, e)                  for each g: chooses a token, extends the text, notices the end
  *     gen_delta(g, &n)                text that is now certain
@@ -29,8 +29,8 @@ void gen_free(struct gen *g);           /* NULL is fine; also before its end */
 
 /* Look at the prompt's and the completion's positions (--logits, --trace); set before the first gen_next. */
 void gen_watch(struct gen *g, const struct engine_watch *watch);
-/* Fill the next run, at most `budget` >= 1 tokens.  1 = filled, 0 = it has ended, -1 = no memory for its sequence. */
-int gen_next(struct gen *g, size_t budget, struct engine_item *item, struct err *e) MUST_CHECK;
+/* Fill the next run, at most `budget` >= 1 tokens.  False when it has ended. */
+bool gen_next(struct gen *g, size_t budget, struct engine_item *item);
 /* After the step that held its item. */
 int gen_take(struct gen *g, struct err *e) MUST_CHECK;
 

@@ -36,10 +36,8 @@ struct seq *kv_new(const struct gemma *g, long capacity)
     s->capacity = capacity;
     s->map_bytes = (size_t)kv_bytes(g, capacity);
     s->map = mmap(NULL, s->map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (s->map == MAP_FAILED) {
-        free(s);
-        return NULL;
-    }
+    if (s->map == MAP_FAILED)
+        die_msg(EXIT_TEMPFAIL, "no address space for a sequence of %ld tokens", capacity);
     float *at = s->map;
     for (int i = 0; i < g->layers; i++) {
         const int from = g->layer[i].kv_from;

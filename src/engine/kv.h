@@ -21,7 +21,7 @@ struct seq {
 
 /* Bytes for n tokens. */
 uint64_t kv_bytes(const struct gemma *g, long n);
-/* NULL when the address space is exhausted. */
+/* Dies when the address space is exhausted. */
 struct seq *kv_new(const struct gemma *g, long capacity);
 void kv_free(struct seq *s);
 /* Where position p of KV head `head` of a layer goes, as an index into k and v. */
