@@ -11,7 +11,7 @@ static const char gemma3[] =
     "    {%- if loop.first and first -%}\n"
     "        {{- (messages[0].content if messages[0].content is string else messages[0].content[0].text) + '\\n\\n' -}}\n"
     "    {%- endif -%}\n"
-    "    {%- for text in [message.content] if message.content is string else message.content | map(attribute='text') -%}\n"
+    "    {%- for text in ([message.content] if message.content is string else message.content | map(attribute='text')) -%}\n"
     "        {{- text | trim -}}\n"
     "    {%- endfor -%}\n"
     "    {{- '<end_of_turn>\\n' -}}\n"
@@ -36,7 +36,7 @@ static const char gemma3[] =
     "    {%- if not (model and not loop.first and loop.previtem.role == 'assistant') -%}\n" \
     "        {{- '<|turn>' + ('model' if model else message.role) + '\\n' -}}\n" \
     "    {%- endif -%}\n" \
-    "    {%- for text in [message.content] if message.content is string else message.content | map(attribute='text') -%}\n" \
+    "    {%- for text in ([message.content] if message.content is string else message.content | map(attribute='text')) -%}\n" \
     "        {%- set kept = namespace(text='') -%}\n" \
     "        {%- for piece in text.split('<channel|>') if model -%}{%- set kept.text = kept.text + piece.split('<|channel>')[0] -%}{%- endfor -%}\n" \
     "        {{- (kept.text if model else text) | trim -}}\n" \
