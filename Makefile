@@ -75,12 +75,17 @@ $(BUILD)/tools/%: $(BUILD)/tests/tools/%.o
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $< -ljansson -lm -o $@
 
+# The fault shim is loaded into the programs, sanitized or not; a sanitizer brings its own malloc.
+$(BUILD)/tools/shim.so: tests/faults/shim.c
+	@mkdir -p $(@D)
+	$(CC) -std=c11 $(WARN) $(if $(SAN),-DNO_MALLOC) $(CFLAGS) -shared -fPIC $< -o $@ -ldl
+
 .PHONY: test tests-built layers
 ## test: unit tests and all bats suites; T=REGEX picks suites, CONFIG=asan or tsan runs them under a sanitizer
 test: tests-built
 	@Q4CONFIG=$(CONFIG) Q4BIN=$(abspath $(BIN)) Q4BUILD=$(abspath $(BUILD)) tests/run '$(T)'
 
-tests-built: all $(UNIT_BIN) $(TOOLS)
+tests-built: all $(UNIT_BIN) $(TOOLS) $(BUILD)/tools/shim.so
 
 ## peers: the light Python peers that some tests use (they skip without), into build/peers
 .PHONY: peers

@@ -21,13 +21,13 @@ mkdir -p "$CACHE"
 setup() { cd "$BATS_TEST_TMPDIR" || return 1; }
 
 # Several suites may want the same thing at the same time: make it under another name, rename, and let the first win.
-cached() {      # NAME COMMAND…: run COMMAND DIR into a new directory; print the finished one
+cached() {      # NAME COMMAND…: run COMMAND PATH, which makes a file or directory; print the finished one
     local dir=$CACHE/$1 part
     shift
-    if [ ! -d "$dir" ]; then
+    if [ ! -e "$dir" ]; then
         part=$(mktemp -d "$CACHE/part.XXXXXX") || return 1
         "$@" "$part/it" >&2 || return 1
-        mv -T "$part/it" "$dir" 2>/dev/null || [ -d "$dir" ] || return 1
+        mv -T "$part/it" "$dir" 2>/dev/null || [ -e "$dir" ] || return 1
         rm -rf "$part"
     fi
     printf '%s\n' "$dir"

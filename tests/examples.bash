@@ -1,0 +1,105 @@
+# shellcheck shell=bash disable=SC2034
+# tests/cli.table as functions: each line is an example, run in a directory of its own.  Loaded after lib.bash.
+
+# The lines of the table, comments aside; `examples stream pack` only those kinds.
+examples() {    # [KIND…]
+    local kinds=" $* "
+    while read -r line; do
+        [[ $line = '#'* || -z $line ]] && continue
+        set -f
+        # shellcheck disable=SC2086
+        set -- $line
+        set +f
+        [[ $kinds = "  " || $kinds = *" $2 "* ]] && printf '%s\n' "$line"
+    done <"$ROOT/tests/cli.table"
+    return 0
+}
+
+# --- fixtures: made once a run, with the programs themselves ---------------------------------------------------------
+
+make_fixture() {    # NAME PATH
+    case $1 in
+        source) "$BIN/st-extract" "$(model e2b)" >"$2" ;;
+        text) "$BIN/st-extract" --text-only "$(model e2b)" >"$2" ;;
+        blocks) "$BIN/q4-regrid" --only linears,embed <"$(fixture text)" >"$2" ;;
+        untied) "$BIN/emb-untie" <"$(fixture blocks)" >"$2" ;;
+        build) "$BIN/ct-pack" -o "$2" <"$(fixture untied)" ;;
+        texts) printf '%s\n' '{"id":"a","text":"Hello, world"}' '{"id":"b","text":"caf\u00e9 \ud83d\ude00\n"}' >"$2" ;;
+        prompts) printf '%s\n' '{"id":"a","prompt_ids":[2,7,9],"max_tokens":3}' '{"id":"b","prompt_ids":[2,40,41,42],"max_tokens":2}' >"$2" ;;
+        *) echo "examples: no fixture $1" >&2; return 1 ;;
+    esac
+}
+
+fixture() {     # NAME: prints its path
+    cached "fixture-$1" make_fixture "$1"
+}
+
+# An example's parts into PROGRAM, KIND, STDIN (a file) and ARGS, with the table's words replaced.
+parse() {       # LINE
+    local word input
+    set -f
+    # shellcheck disable=SC2086
+    set -- $1
+    set +f
+    PROGRAM=$1 KIND=$2 input=$3 STDIN=/dev/null ARGS=()
+    [ "$input" = - ] || STDIN=$(fixture "$input") || return 1
+    shift 3
+    for word; do
+        case $word in
+            OUT) word=out ;;
+            REPORT) word=report ;;
+            MODEL) word=$(model e2b) || return 1 ;;
+            BUILD) word=$(fixture build) || return 1 ;;
+            RESULT) word=$ROOT/tests/golden/results/text.json ;;
+        esac
+        ARGS+=("$word")
+    done
+}
+
+# A fresh directory for one run, with a TMPDIR of its own inside whose content must be nothing in the end.
+fresh() {
+    local dir
+    dir=$(mktemp -d "$BATS_TEST_TMPDIR/run.XXXXXX") || return 1
+    cd "$dir" || return 1
+    mkdir tmp
+    export TMPDIR=$dir/tmp
+}
+
+# Run the parsed example: stdin from STDIN, stdout to `stdout`, stderr to `stderr`; STATUS is the exit status.
+invoke() {      # [MORE ARGUMENTS…]
+    STATUS=0
+    timeout -k 5 120 "$BIN/$PROGRAM" "${ARGS[@]}" "$@" <"${FROM:-$STDIN}" >stdout 2>stderr || STATUS=$?
+}
+
+# A note of what went wrong; the test goes on to the other programs and fails at its end (`no_faults`).
+FAULTS=0
+fault() {       # WHAT
+    FAULTS=$((FAULTS + 1))
+    echo "$PROGRAM ${ARGS[*]}: $*" >&2
+    [ ! -s stderr ] || sed 's/^/    stderr: /' stderr | head -n 5 >&2
+}
+no_faults() { [ "$FAULTS" -eq 0 ]; }
+
+expect_status() {   # STATUS WHAT
+    [ "$STATUS" -eq "$1" ] || fault "$2: expected exit status $1, found $STATUS"
+}
+
+# One line `program: …` that a person can act on.
+expect_message() {  # WHAT
+    [ "$(wc -l <stderr)" -ge 1 ] || { fault "$1: no message"; return; }
+    [[ $(tail -n 1 stderr) = "$PROGRAM: "* ]] || fault "$1: the message does not begin with the program's name"
+}
+
+# Nothing but these names in the run's directory, and nothing in its TMPDIR.
+expect_only() {     # WHAT NAME…
+    local what=$1 found
+    shift
+    found=$(only_holds . tmp "$@") || fault "$what: left behind or missing: $(tr '\n' ' ' <<<"$found")"
+    found=$(only_holds tmp) || fault "$what: left in TMPDIR: $(tr '\n' ' ' <<<"$found")"
+}
+
+# What a successful run makes besides stdout.
+results() {
+    local word
+    for word in "${ARGS[@]}"; do case $word in out | report) echo "$word" ;; esac; done
+}

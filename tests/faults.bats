@@ -1,0 +1,112 @@
+# Every example of cli.table with one system call failing: the n-th read, write, fsync, rename, open, mkdir, map, thread or allocation, n = 1, 2, …
+# until there is no n-th.  Whatever fails: an exit status that says so, a message, no crash, no hang, no result, nothing left behind; or
+# the program coped, and then its result is the right one.  Builds of the shim: tests/faults/shim.c.
+load lib
+load examples
+
+setup() {
+    fresh
+    SHIM=$TOOLS/shim.so
+    [ -e "$SHIM" ] || skip "the fault shim is not built for $Q4CONFIG"
+}
+
+faulty() {      # KIND N
+    rm -rf fired out report
+    STATUS=0
+    timeout -k 5 60 env LD_PRELOAD="$SHIM" FAULT_KIND="$1" FAULT_AT="$2" FAULT_LOG="$PWD/fired" ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" \
+        "$BIN/$PROGRAM" "${ARGS[@]}" <"$STDIN" >stdout 2>stderr || STATUS=$?
+    [ -e fired ]
+}
+
+right_result() {
+    local r
+    cmp -s stdout want/stdout || return 1
+    for r in $(results); do diff -rq "$r" "want/$r" >/dev/null || return 1; done
+}
+
+# One example under one kind of fault, for every n; statuses that are an honest answer in $3 ….
+every_n() {     # LINE KIND STATUS…
+    local kind=$2 n=1 allowed
+    parse "$1"
+    shift 2
+    allowed=" $* "
+    fresh
+    mkdir want
+    invoke
+    expect_status 0 "without a fault"
+    mv stdout $(results) want/ || return
+    while faulty "$kind" "$n"; do
+        if [ "$STATUS" -eq 0 ]; then
+            right_result || fault "$kind $n failed, exit status 0, and the result is another"
+        else
+            [[ $allowed = *" $STATUS "* ]] || fault "$kind $n failed: exit status $STATUS, expected one of$allowed"
+            expect_message "$kind $n failed"
+            rm -f fired
+            expect_only "$kind $n failed" stdout stderr want
+        fi
+        [ "$FAULTS" -lt 12 ] || return
+        n=$(next "$kind" "$n")
+    done
+    [ "$STATUS" -eq 0 ] || fault "$kind: no $n-th call, yet exit status $STATUS"
+}
+
+# Allocations go into the tens of thousands: all of the first 40, then in steps that grow by a twelfth.
+next() {        # KIND N
+    if [ "$1" = malloc ] && [ "$2" -gt 40 ]; then echo $(($2 + $2 / 12 + 1)); else echo $(($2 + 1)); fi
+}
+
+over_all() {    # KIND STATUS…
+    local line
+    while read -r line <&9; do
+        every_n "$line" "$@"
+    done 9< <(examples stream pack lines make report)
+    no_faults
+}
+
+@test "a read fails: 74" { over_all read 74; }
+@test "a write, splice or truncation fails: 74" { over_all write 74; }
+@test "an fsync fails: 74" { over_all sync 74; }
+@test "a rename fails: 74" { over_all rename 74; }
+@test "a directory cannot be made: 74" { over_all mkdir 74; }
+@test "a file cannot be opened: 66, 74 or 75" { over_all open 66 74 75; }
+@test "a mapping fails: 74 or 75" { over_all map 74 75; }
+@test "a thread cannot be started: 75, or done without it" { over_all thread 75; }
+@test "memory runs out: 75" {
+    ! sanitized || skip "the sanitizer brings its own malloc"
+    over_all malloc 75
+}
+
+@test "transfers that are short and interrupted change nothing" {
+    local line
+    while read -r line <&9; do
+        parse "$line"
+        fresh
+        mkdir want
+        invoke
+        mv stdout $(results) want/
+        faulty short 1
+        expect_status 0 "short transfers"
+        right_result || fault "short transfers give another result"
+    done 9< <(examples stream pack lines make report)
+    no_faults
+}
+
+@test "--force and a rename that fails: the old result is still there" {
+    local line n
+    while read -r line <&9; do
+        parse "$line"
+        fresh
+        ARGS+=(--force)
+        for n in 1 2 3; do
+            rm -rf fired out report
+            mkdir out
+            echo old >out/file
+            STATUS=0
+            env LD_PRELOAD="$SHIM" FAULT_KIND=rename FAULT_AT="$n" FAULT_LOG="$PWD/fired" \
+                "$BIN/$PROGRAM" "${ARGS[@]}" <"$STDIN" >stdout 2>stderr || STATUS=$?
+            [ -e fired ] || break
+            [ "$STATUS" -eq 0 ] || [ "$(cat out/file)" = old ] || fault "rename $n failed: the old result is gone"
+        done
+    done 9< <(examples pack)
+    no_faults
+}

@@ -1,0 +1,197 @@
+/* LD_PRELOAD: makes one call of a program fail, or every transfer short.
+ *
+ *     FAULT_KIND   read | write | sync | rename | open | mkdir | map | thread | malloc    what fails
+ *                  short                              every transfer moves at most half of what was asked, and first says EINTR
+ *     FAULT_AT     n: the n-th call of that kind fails, counted over the whole process
+ *     FAULT_LOG    a file that is created when the call has failed: without it, n was beyond the last call
+ *
+ * A failing read or sync says EIO, a write ENOSPC, an open EMFILE, a rename EIO, memory ENOMEM, a thread EAGAIN.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* The environment is read on the first call, which may come before any constructor has run. */
+static const char *kind_wanted(void)
+{
+    static const char *kind;
+    if (!kind) {
+        const char *k = getenv("FAULT_KIND");
+        kind = k ? k : "";
+    }
+    return kind;
+}
+
+static void leave_a_note(void)
+{
+    const char *log = getenv("FAULT_LOG");
+    long fd = log ? syscall(SYS_openat, AT_FDCWD, log, O_CREAT | O_WRONLY | O_CLOEXEC, 0600) : -1;
+    if (fd >= 0)
+        syscall(SYS_close, fd);
+}
+
+/* Is this the call that fails? */
+static bool fails(const char *kind, int error)
+{
+    static atomic_long calls;
+    const char *at = getenv("FAULT_AT");
+    if (strcmp(kind_wanted(), kind) || !at || atomic_fetch_add(&calls, 1) + 1 != strtol(at, NULL, 10))
+        return false;
+    leave_a_note();
+    errno = error;
+    return true;
+}
+
+static bool shortened(void) { return !strcmp(kind_wanted(), "short"); }
+
+/* Half of n, at least 1: what a transfer may move; and every other call is interrupted before it moves anything. */
+static bool interrupted(void)
+{
+    static atomic_long calls;
+    if (!shortened() || atomic_fetch_add(&calls, 1) % 2)
+        return false;
+    leave_a_note();
+    errno = EINTR;
+    return true;
+}
+static size_t cut(size_t n) { return shortened() && n > 1 ? n / 2 : n; }
+
+#define NEXT(name) ((__typeof__(&name))(uintptr_t)dlsym(RTLD_NEXT, #name))
+
+/* --- reading and writing ------------------------------------------------------------------------------------------ */
+
+ssize_t read(int fd, void *buf, size_t n)
+{
+    return fails("read", EIO) || interrupted() ? -1 : syscall(SYS_read, fd, buf, cut(n));
+}
+
+ssize_t write(int fd, const void *buf, size_t n)
+{
+    return fd != STDERR_FILENO && (fails("write", ENOSPC) || interrupted()) ? -1 : syscall(SYS_write, fd, buf, fd == STDERR_FILENO ? n : cut(n));
+}
+
+ssize_t pread(int fd, void *buf, size_t n, off_t at)
+{
+    return fails("read", EIO) || interrupted() ? -1 : syscall(SYS_pread64, fd, buf, cut(n), at);
+}
+ssize_t pread64(int fd, void *buf, size_t n, off64_t at) { return pread(fd, buf, n, at); }
+
+ssize_t pwrite(int fd, const void *buf, size_t n, off_t at)
+{
+    return fails("write", ENOSPC) || interrupted() ? -1 : syscall(SYS_pwrite64, fd, buf, cut(n), at);
+}
+ssize_t pwrite64(int fd, const void *buf, size_t n, off64_t at) { return pwrite(fd, buf, n, at); }
+
+ssize_t writev(int fd, const struct iovec *v, int n)
+{
+    return fails("write", ENOSPC) || interrupted() ? -1 : syscall(SYS_writev, fd, v, shortened() ? 1 : n);
+}
+
+ssize_t splice(int in, off64_t *in_at, int out, off64_t *out_at, size_t n, unsigned flags)
+{
+    return fails("write", ENOSPC) || interrupted() ? -1 : syscall(SYS_splice, in, in_at, out, out_at, cut(n), flags);
+}
+
+ssize_t copy_file_range(int in, off64_t *in_at, int out, off64_t *out_at, size_t n, unsigned flags)
+{
+    return fails("write", ENOSPC) || interrupted() ? -1 : syscall(SYS_copy_file_range, in, in_at, out, out_at, cut(n), flags);
+}
+
+int ftruncate(int fd, off_t n) { return fails("write", ENOSPC) ? -1 : (int)syscall(SYS_ftruncate, fd, n); }
+
+/* stdio writes through calls of its own inside libc: its flush fails as a whole. */
+int fflush(FILE *f) { return f != stderr && fails("write", ENOSPC) ? EOF : NEXT(fflush)(f); }
+
+int fsync(int fd) { return fails("sync", EIO) ? -1 : (int)syscall(SYS_fsync, fd); }
+int fdatasync(int fd) { return fails("sync", EIO) ? -1 : (int)syscall(SYS_fdatasync, fd); }
+
+/* --- names -------------------------------------------------------------------------------------------------------- */
+
+int rename(const char *from, const char *to) { return fails("rename", EIO) ? -1 : (int)syscall(SYS_rename, from, to); }
+
+int renameat(int a, const char *from, int b, const char *to)
+{
+    return fails("rename", EIO) ? -1 : (int)syscall(SYS_renameat2, a, from, b, to, 0);
+}
+
+int renameat2(int a, const char *from, int b, const char *to, unsigned flags)
+{
+    return fails("rename", EIO) ? -1 : (int)syscall(SYS_renameat2, a, from, b, to, flags);
+}
+
+int mkdir(const char *path, mode_t mode) { return fails("mkdir", ENOSPC) ? -1 : (int)syscall(SYS_mkdir, path, mode); }
+
+static mode_t mode_of(int flags, va_list more)
+{
+    return flags & (O_CREAT | O_TMPFILE) ? va_arg(more, mode_t) : 0;
+}
+
+int openat(int dir, const char *path, int flags, ...)
+{
+    va_list more;
+    va_start(more, flags);
+    mode_t mode = mode_of(flags, more);
+    va_end(more);
+    return fails("open", EMFILE) ? -1 : (int)syscall(SYS_openat, dir, path, flags, mode);
+}
+
+int open(const char *path, int flags, ...)
+{
+    va_list more;
+    va_start(more, flags);
+    mode_t mode = mode_of(flags, more);
+    va_end(more);
+    return openat(AT_FDCWD, path, flags, mode);
+}
+int open64(const char *path, int flags, ...) __attribute__((alias("open")));
+int openat64(int dir, const char *path, int flags, ...) __attribute__((alias("openat")));
+
+FILE *fopen(const char *path, const char *mode) { return fails("open", EMFILE) ? NULL : NEXT(fopen)(path, mode); }
+
+/* --- memory and threads ------------------------------------------------------------------------------------------- */
+
+void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset)
+{
+    return fails("map", ENOMEM) ? MAP_FAILED : (void *)syscall(SYS_mmap, at, n, prot, flags, fd, offset);
+}
+void *mmap64(void *at, size_t n, int prot, int flags, int fd, off64_t offset) { return mmap(at, n, prot, flags, fd, offset); }
+
+int pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
+{
+    return fails("thread", EAGAIN) ? EAGAIN : NEXT(pthread_create)(t, attr, run, arg);
+}
+
+/* glibc's own entry points: dlsym() itself may allocate. */
+extern void *__libc_malloc(size_t n);
+extern void *__libc_calloc(size_t n, size_t size);
+extern void *__libc_realloc(void *p, size_t n);
+extern void *__libc_memalign(size_t alignment, size_t n);
+
+#ifndef NO_MALLOC
+void *malloc(size_t n) { return fails("malloc", ENOMEM) ? NULL : __libc_malloc(n); }
+void *calloc(size_t n, size_t size) { return fails("malloc", ENOMEM) ? NULL : __libc_calloc(n, size); }
+void *realloc(void *p, size_t n) { return fails("malloc", ENOMEM) ? NULL : __libc_realloc(p, n); }
+void *aligned_alloc(size_t alignment, size_t n) { return fails("malloc", ENOMEM) ? NULL : __libc_memalign(alignment, n); }
+int posix_memalign(void **p, size_t alignment, size_t n)
+{
+    void *got = aligned_alloc(alignment, n);
+    if (!got)
+        return ENOMEM;
+    *p = got;
+    return 0;
+}
+#endif
