@@ -94,6 +94,8 @@ static void compile_select(regex_t *re)
 {
     char why[200];
     int bad = regcomp(re, opt.select ? opt.select : "", REG_EXTENDED | REG_NOSUB);
+    if (bad == REG_ESPACE)
+        die_msg(EXIT_TEMPFAIL, "out of memory for --select");
     if (bad) {
         regerror(bad, re, why, sizeof why);
         opt_usage("--select: %s: %s", opt.select, why);

@@ -11,7 +11,7 @@ programs() { examples "$@" | cut -d ' ' -f 1 | sort -u; }
     diff <(find "$BIN" -mindepth 1 -maxdepth 1 -type f -executable -printf '%f\n' | sort) <(programs)
 }
 
-@test "--help and -h: 0, on stdout, with a usage line and every exit code's place to look" {
+@test "--help and -h: 0, on stdout, with a usage line" {
     local option
     ARGS=()
     for PROGRAM in $(programs); do
@@ -19,7 +19,7 @@ programs() { examples "$@" | cut -d ' ' -f 1 | sort -u; }
             STDIN=/dev/null invoke "$option"
             expect_status 0 "$option"
             [[ $(head -n 1 stdout) = "usage: $PROGRAM"* ]] || fault "$option: does not begin with a usage line"
-            grep -q '^ *--version' stdout || grep -q -e '--version' stdout || fault "$option: does not name --version"
+            grep -q -e '--version' stdout || fault "$option: does not name --version"
             [ ! -s stderr ] || fault "$option: writes to stderr"
         done
     done
@@ -31,13 +31,13 @@ programs() { examples "$@" | cut -d ' ' -f 1 | sort -u; }
     for PROGRAM in $(programs); do
         STDIN=/dev/null invoke --version
         expect_status 0 --version
-        [[ $(cat stdout) = *"$(cat "$ROOT/VERSION")" ]] || fault "--version printed: $(cat stdout)"
+        grep -qwF -- "$PROGRAM" stdout && grep -qwF -- "$(cat "$ROOT/VERSION")" stdout || fault "--version printed: $(cat stdout)"
         [ ! -s stderr ] || fault "--version: writes to stderr"
     done
     no_faults
 }
 
-@test "an unknown option, a missing value, a number out of bounds: 64, one line, nothing on stdout" {
+@test "an unknown option: 64, one line, nothing on stdout" {
     ARGS=()
     for PROGRAM in $(programs); do
         for option in --no-such-option -Z; do
@@ -164,12 +164,11 @@ expect_bad_data() { # WHAT
         fresh
         parse "$line"
         invoke
-        mkdir plain zstd
-        mv stdout $(results) plain/
+        keep plain
         zstd -q "$STDIN" -o packed
         FROM=packed invoke
         expect_status 0 "compressed input"
-        mv stdout $(results) zstd/
+        keep zstd
         diff -r plain zstd || fault "compressed input gives other bytes"
         head -c -5 packed >cut
         rm -rf out report
@@ -231,22 +230,21 @@ plan_of() {     # FILE
     while read -r line <&9; do
         fresh
         parse "$line"
-        mkdir file pipe slow one two
         invoke
-        mv stdout $(results) file/
+        keep file
         cat "$STDIN" | "$BIN/$PROGRAM" "${ARGS[@]}" >stdout 2>stderr || fault "from a pipe: exit status $?"
-        mv stdout $(results) pipe/
+        keep pipe
         diff -r file pipe || fault "a pipe gives other bytes than a file"
         # Reads that return a few bytes at a time, across every boundary.
         { head -c 5; dd bs=997 count=300 status=none; cat; } <"$STDIN" | "$BIN/$PROGRAM" "${ARGS[@]}" >stdout 2>stderr ||
             fault "from a slow pipe: exit status $?"
-        mv stdout $(results) slow/
+        keep slow
         diff -r file slow || fault "a slow pipe gives other bytes than a file"
         "$BIN/$PROGRAM" --help | grep -qE '^ +-j' || continue
         invoke -j1
-        mv stdout $(results) one/
+        keep one
         invoke -j2
-        mv stdout $(results) two/
+        keep two
         diff -r one two || fault "-j1 and -j2 give different bytes"
         diff -r file one || fault "-j1 gives other bytes than the default"
     done 9< <(examples stream pack lines)
@@ -316,7 +314,7 @@ begun() { [ -s stdout ] || [ "$(find . -mindepth 1 | wc -l)" -gt "$1" ]; }
     no_faults
 }
 
-@test "an output path that cannot be written: 74 or 77, before the work is done" {
+@test "an output path that cannot be written: 74 or 77" {
     local line i
     while read -r line <&9; do
         fresh

@@ -103,3 +103,10 @@ results() {
     local word
     for word in "${ARGS[@]}"; do case $word in out | report) echo "$word" ;; esac; done
 }
+
+# Set aside what the last run made: stdout and the results.
+keep() {        # DIR
+    local r
+    mkdir -p "$1"
+    for r in stdout $(results); do if [ -e "$r" ]; then mv "$r" "$1/"; fi; done
+}

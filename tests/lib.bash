@@ -56,6 +56,7 @@ synth_into() {  # SIZE OPTION… DIR
 
 model() {       # SIZE [OPTION…]
     local key="model-$*"
+    [ -x "$BIN/st-synth" ] || { golden "$1-nano"; return; }
     cached "${key//[^A-Za-z0-9_.-]/_}" synth_into "$@"
 }
 

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdint.h>
@@ -30,6 +31,7 @@ void prog_init(const char *argv0)
     }
     open_standard_fds();
     signal(SIGPIPE, SIG_DFL);
+    json_set_alloc_funcs(xmalloc, free);    /* its callers do not check for memory either */
     atexit(cleanup_now);
 }
 
