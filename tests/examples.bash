@@ -10,6 +10,7 @@ examples() {    # [KIND…]
         # shellcheck disable=SC2086
         set -- $line
         set +f
+        [ -x "$BIN/$1" ] || continue
         [[ $kinds = "  " || $kinds = *" $2 "* ]] && printf '%s\n' "$line"
     done <"$ROOT/tests/cli.table"
     return 0
@@ -26,6 +27,15 @@ make_fixture() {    # NAME PATH
         build) "$BIN/ct-pack" -o "$2" <"$(fixture untied)" ;;
         texts) printf '%s\n' '{"id":"a","text":"Hello, world"}' '{"id":"b","text":"caf\u00e9 \ud83d\ude00\n"}' >"$2" ;;
         prompts) printf '%s\n' '{"id":"a","prompt_ids":[2,7,9],"max_tokens":3}' '{"id":"b","prompt_ids":[2,40,41,42],"max_tokens":2}' >"$2" ;;
+        result) jq -n --argjson request '{"completion_tokens":4,"e2e_ms":50}' '{
+            schema: "q4sweep-result/1", model: "m", build: "text", target: "local",
+            time: {started: "2026-01-01T00:00:00Z", finished: "2026-01-01T00:00:01Z"}, tool: {version: "0", commit: null}, machine: {},
+            engine: {name: "e", version: null}, weights: {bytes_on_disk: 1000, bytes_by_class: {linears: 900}, manifest_sha256: null, provenance: null},
+            settings: {short_tokens: 4, long_tokens: 8, repeats: 1, parallel_tokens: 4, batches: 1, concurrency: [1], question_tokens: 4, temperature: 0,
+                       ignore_eos: true, prompt: "p", reduced: true},
+            short: [$request], long: [$request | .completion_tokens = 8 | .e2e_ms = 90],
+            parallel: [{concurrency: 1, batch: 0, tokens: 4, wall_ms: 50, requests: [$request]}],
+            questions: [{id: "q", right: true, answer: "a", request: $request}]}' >"$2" ;;
         *) echo "examples: no fixture $1" >&2; return 1 ;;
     esac
 }
@@ -42,15 +52,15 @@ parse() {       # LINE
     set -- $1
     set +f
     PROGRAM=$1 KIND=$2 input=$3 STDIN=/dev/null ARGS=()
-    [ "$input" = - ] || STDIN=$(fixture "$input") || return 1
+    [ "$input" = - ] || STDIN=$(fixture "$input") || { fault "no $input to read"; return 1; }
     shift 3
     for word; do
         case $word in
             OUT) word=out ;;
             REPORT) word=report ;;
-            MODEL) word=$(model e2b) || return 1 ;;
-            BUILD) word=$(fixture build) || return 1 ;;
-            RESULT) word=$ROOT/tests/golden/results/text.json ;;
+            MODEL) word=$(model e2b) || { fault "no model to read"; return 1; } ;;
+            BUILD) word=$(fixture build) || { fault "no build to read"; return 1; } ;;
+            RESULT) word=$(fixture result) || { fault "no result to read"; return 1; } ;;
         esac
         ARGS+=("$word")
     done

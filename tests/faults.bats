@@ -27,7 +27,7 @@ right_result() {
 # One example under one kind of fault, for every n; statuses that are an honest answer in $3 ….
 every_n() {     # LINE KIND STATUS…
     local kind=$2 n=1 allowed
-    parse "$1"
+    parse "$1" || return 0
     shift 2
     allowed=" $* "
     fresh
@@ -42,6 +42,8 @@ every_n() {     # LINE KIND STATUS…
             [[ $allowed = *" $STATUS "* ]] || fault "$kind $n failed: exit status $STATUS, expected one of$allowed"
             expect_message "$kind $n failed"
             rm -f fired
+            # A result appears by its rename; what may fail after that is the fsync of its directory, and the result is whole.
+            if [ "$kind" = sync ] && right_result; then rm -rf out report; fi
             expect_only "$kind $n failed" stdout stderr want
         fi
         [ "$FAULTS" -lt 12 ] || return
@@ -79,7 +81,7 @@ over_all() {    # KIND STATUS…
 @test "transfers that are short and interrupted change nothing" {
     local line
     while read -r line <&9; do
-        parse "$line"
+        parse "$line" || continue
         fresh
         invoke
         keep want
@@ -93,7 +95,7 @@ over_all() {    # KIND STATUS…
 @test "--force and a rename that fails: the old result is still there" {
     local line n
     while read -r line <&9; do
-        parse "$line"
+        parse "$line" || continue
         fresh
         ARGS+=(--force)
         for n in 1 2 3; do
