@@ -46,15 +46,15 @@ every_n() {     # LINE KIND STATUS…
             if [ "$kind" = sync ] && right_result; then rm -rf out report; fi
             expect_only "$kind $n failed" stdout stderr want
         fi
-        [ "$FAULTS" -lt 12 ] || return
+        [ "$FAULTS" -lt 8 ] || return
         n=$(next "$kind" "$n")
     done
     [ "$STATUS" -eq 0 ] || fault "$kind: no $n-th call, yet exit status $STATUS"
 }
 
-# Allocations go into the tens of thousands: all of the first 40, then in steps that grow by a twelfth.
+# Allocations go into the tens of thousands: all of the first 40, then in steps that grow by a fifth.
 next() {        # KIND N
-    if [ "$1" = malloc ] && [ "$2" -gt 40 ]; then echo $(($2 + $2 / 12 + 1)); else echo $(($2 + 1)); fi
+    if [ "$1" = malloc ] && [ "$2" -gt 40 ]; then echo $(($2 + $2 / 5 + 1)); else echo $(($2 + 1)); fi
 }
 
 over_all() {    # KIND STATUS…
