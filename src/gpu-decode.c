@@ -1,0 +1,311 @@
+/* gpu-decode: prompts in, completions out, one JSON line each.
+ *
+ * Every line is a request (engine/request.h).  Up to --batch of them run together; the answers come in input order and do not depend on
+ * what ran beside them.  --logits and --trace keep what the model computed on the way.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/cpu.h"
+#include "base/io.h"
+#include "base/json.h"
+#include "base/opt.h"
+#include "engine/generate.h"
+#include "engine/record.h"
+
+#define MAX_BATCH 64
+
+static struct {
+    const char *model, *device, *math, *simd, *logits, *trace;
+    long threads, max_context, batch;
+} opt = {.device = "auto", .math = "exact", .batch = 1};
+
+static const struct opt options[] = {
+    {"model", 'm', OPT_STR, &opt.model, "DIR", "directory of the checkpoint or build", 0, 0},
+    {"device", 0, OPT_CHOICE, &opt.device, "auto|cpu|cuda", "where to run; auto says on stderr what it took", 0, 0},
+    {"math", 0, OPT_CHOICE, &opt.math, "exact", "exact: float32 activations, every weight as it is stored", 0, 0},
+    {"simd", 0, OPT_CHOICE, &opt.simd, "scalar|avx2|avx512", "never above this level; the results are the same", 0, 0},
+    {"threads", 'j', OPT_INT, &opt.threads, "N", "threads (0: as many as CPUs)", 0, 1024},
+    {"batch", 0, OPT_INT, &opt.batch, "N", "lines that run together; with more than 1 a line waits for those after it to be read", 1, MAX_BATCH},
+    {"max-context", 0, OPT_INT, &opt.max_context, "N", "tokens of prompt and completion (0: what the model was made for)", 0, 1 << 24},
+    {"logits", 0, OPT_STR, &opt.logits, "FILE", "write logits.ID [prompt tokens, vocab] and decode.ID [completion tokens, vocab]", 0, 0},
+    {"trace", 0, OPT_STR, &opt.trace, "FILE", "write hidden.ID.LAYER [prompt tokens, hidden]; layer 0 is the embedding", 0, 0},
+    {NULL, 0, OPT_FLAG, NULL, NULL, NULL, 0, 0}
+};
+
+static const struct opt_spec spec = {
+    .usage = "--model DIR [options] < prompts.jsonl > completions.jsonl",
+    .about = "Run a Gemma on prompt lines: {\"id\", \"messages\" | \"prompt\" | \"prompt_ids\", \"max_tokens\", \"temperature\", \"seed\", …}.",
+    .opts = options,
+    .examples = "  echo '{\"id\": 1, \"prompt\": \"The capital of France is\", \"max_tokens\": 16}' | gpu-decode --model gemma-3-270m\n"
+                "  gpu-decode --model build --logits l.safetensors < prompts.jsonl > out.jsonl",
+    .exits = "65 a line was no good (its answer has \"error\"); 69 the device is not there",
+};
+
+/* One line on its way to its answer. */
+struct line {
+    json_t *id;
+    struct gen *gen;                /* NULL once it has ended */
+    json_t *answer;                 /* set once it has ended */
+    struct engine_watch watch;
+    size_t logits, decode, hidden;  /* numbers of its tensors; hidden: of layer 0, the others follow */
+    long prompt;                    /* tokens */
+};
+
+struct job {
+    struct engine *engine;
+    struct jsonl *in;
+    FILE *out;
+    struct record *logits, *trace;  /* NULL = not wanted */
+    struct line *line[MAX_BATCH]; size_t n;     /* in input order */
+    bool at_end, bad;
+};
+
+/* --- what the model computed on the way ------------------------------------------------------------------------------ */
+
+static struct job job;
+
+static int keep_logits(void *arg, long position, const float *row, struct err *e)
+{
+    const struct line *l = arg;
+
+    if (position < l->prompt && record_row(job.logits, l->logits, row, e))
+        return -1;
+    return position >= l->prompt - 1 ? record_row(job.logits, l->decode, row, e) : 0;
+}
+
+static int keep_hidden(void *arg, long position, int layer, const float *row, struct err *e)
+{
+    const struct line *l = arg;
+
+    return position < l->prompt ? record_row(job.trace, l->hidden + (size_t)layer, row, e) : 0;
+}
+
+/* The id as it stands in a tensor's name. */
+static char *id_text(const json_t *id)
+{
+    return json_is_string(id) ? xstrdup(json_string_value(id)) : xasprintf("%lld", (long long)json_integer_value(id));
+}
+
+static int name_tensors(struct line *l, const struct request *r, const char *id, struct err *e)
+{
+    const struct gemma *g = engine_model(job.engine);
+    char *logits = xasprintf("logits.%s", id), *decode = xasprintf("decode.%s", id);
+    int failed = 0;
+
+    if (job.logits)
+        failed = record_tensor(job.logits, logits, r->n_ids, (size_t)g->vocab, &l->logits, e) ||
+            record_tensor(job.logits, decode, (size_t)r->max_tokens, (size_t)g->vocab, &l->decode, e);
+    for (int i = 0; job.trace && !failed && i <= g->layers; i++) {
+        char *name = xasprintf("hidden.%s.%d", id, i);
+        size_t tensor;
+        failed = record_tensor(job.trace, name, r->n_ids, (size_t)g->hidden, &tensor, e);
+        if (i == 0)
+            l->hidden = tensor;
+        free(name);
+    }
+    free(logits);
+    free(decode);
+    return failed;
+}
+
+static int watch(struct line *l, const struct request *r, struct err *e)
+{
+    if (!job.logits && !job.trace)
+        return 0;
+    if (json_is_null(l->id))
+        return err_set(e, EXIT_DATA, "id: --logits and --trace name their tensors by it, and this line has none");
+    char *id = id_text(l->id);
+    const int failed = name_tensors(l, r, id, e);
+    free(id);
+    l->prompt = (long)r->n_ids;
+    l->watch = (struct engine_watch){l, job.logits ? keep_logits : NULL, job.trace ? keep_hidden : NULL};
+    gen_watch(l->gen, &l->watch);
+    return failed ? -1 : 0;
+}
+
+/* A line that failed leaves no tensors. */
+static void drop_tensors(const struct line *l)
+{
+    if (l->watch.logits) {
+        record_drop(job.logits, l->logits);
+        record_drop(job.logits, l->decode);
+    }
+    for (int i = 0; l->watch.hidden && i <= engine_model(job.engine)->layers; i++)
+        record_drop(job.trace, l->hidden + (size_t)i);
+}
+
+/* --- a line's life --------------------------------------------------------------------------------------------------- */
+
+static void fail_line(struct line *l, const struct err *e)
+{
+    l->answer = json_pack("{s:O, s:s}", "id", l->id, "error", e->msg);
+    if (!l->answer)             /* a message that quotes bytes which are no UTF-8 */
+        l->answer = json_pack("{s:O, s:s}", "id", l->id, "error", "the line holds text that is not UTF-8");
+    drop_tensors(l);
+    gen_free(l->gen);
+    l->gen = NULL;
+    job.bad = true;
+}
+
+static int begin(struct line *l, const json_t *request, struct err *e)
+{
+    const json_t *id = json_object_get(request, "id");
+    struct request r;
+
+    if (id && !json_is_null(id) && !json_is_string(id) && !json_is_integer(id))
+        return err_set(e, EXIT_DATA, "id: neither a string nor an integer");
+    if (id)
+        json_decref(l->id), l->id = json_incref((json_t *)id);
+    if (request_parse(&r, job.engine, request, e))
+        return -1;
+    l->gen = gen_new(job.engine, &r);
+    const int failed = watch(l, &r, e);
+    request_free(&r);
+    return failed;
+}
+
+/* Reads one line into the queue; false at the end. */
+static bool read_line(void)
+{
+    struct err e = {0};
+    json_t *request = NULL;
+    long number = 0;
+    const int got = jsonl_next(job.in, &request, &number, &e);
+
+    if (got == 0)
+        return false;
+    if (got == -2)
+        die(&e);
+    struct line *l = xcalloc(1, sizeof *l);
+    l->id = json_null();
+    job.line[job.n++] = l;
+    if (got < 0 || begin(l, request, &e)) {
+        struct err full = {0};
+        (void)err_set(&full, e.code, "line %ld: %s", number, e.msg);
+        fail_line(l, &full);
+    }
+    json_decref(request);
+    return true;
+}
+
+/* Answers leave from the front, so that they keep the order of the input. */
+static void write_answers(void)
+{
+    size_t n = 0;
+
+    for (; n < job.n && job.line[n]->answer; n++) {
+        struct line *l = job.line[n];
+        if (json_line(job.out, l->answer) || fflush(job.out))
+            die_msg(EXIT_IO, "stdout: cannot write");
+        json_decref(l->answer);
+        json_decref(l->id);
+        free(l);
+    }
+    job.n -= n;
+    memmove(job.line, job.line + n, job.n * sizeof *job.line);
+}
+
+static void take(struct line *l)
+{
+    struct err e = {0};
+
+    if (gen_take(l->gen, &e)) {
+        fail_line(l, &e);
+    } else if (gen_done(l->gen)) {
+        l->answer = gen_result(l->gen, l->id);
+        gen_free(l->gen);
+        l->gen = NULL;
+    }
+}
+
+static void step(void)
+{
+    struct engine_item item[MAX_BATCH];
+    struct line *of[MAX_BATCH];
+    struct err e = {0};
+    size_t n = 0, budget = ENGINE_STEP_TOKENS;
+
+    for (size_t i = 0; i < job.n; i++) {
+        struct line *l = job.line[i];
+        size_t others = 0;          /* each of which wants one token at least */
+        for (size_t j = i + 1; j < job.n; j++)
+            others += job.line[j]->gen != NULL;
+        if (l->gen && gen_next(l->gen, budget - others, &item[n])) {
+            budget -= item[n].n;
+            of[n++] = l;
+        }
+    }
+    if (n && engine_step(job.engine, item, n, &e))
+        die(&e);
+    for (size_t i = 0; i < n; i++)
+        take(of[i]);
+}
+
+static void run(void)
+{
+    while (!job.at_end || job.n) {
+        while (!job.at_end && job.n < (size_t)opt.batch)
+            job.at_end = !read_line();
+        step();
+        write_answers();
+    }
+}
+
+/* --- the whole ------------------------------------------------------------------------------------------------------- */
+
+static void open_engine(void)
+{
+    struct err e = {0};
+
+    if (!opt.model)
+        opt_usage("--model is missing: give the directory of a checkpoint or build");
+    if (opt.simd && simd_force(opt.simd))
+        die_msg(EXIT_UNAVAILABLE, "--simd %s: this CPU does not have it", opt.simd);
+    const struct engine_options o = {.device = opt.device, .math = opt.math, .threads = (int)opt.threads, .max_context = opt.max_context};
+    job.engine = engine_open(opt.model, &o, &e);
+    if (!job.engine)
+        die(&e);
+    const struct engine_facts *f = engine_facts(job.engine);
+    if (!strcmp(opt.device, "auto") && prog_verbosity >= 0)
+        fprintf(stderr, "%s: running on the CPU: %s, %d thread%s, %s math\n", prog_name, f->simd, f->threads, f->threads == 1 ? "" : "s", f->math);
+}
+
+static void open_files(void)
+{
+    struct err e = {0};
+
+    job.out = stdout;
+    job.in = jsonl_open("-", &e);
+    if (job.in && opt.logits)
+        job.logits = record_new(&e);
+    if (job.in && opt.trace && !e.code)
+        job.trace = record_new(&e);
+    if (e.code)
+        die(&e);
+}
+
+static void write_files(void)
+{
+    struct err e = {0};
+
+    if ((job.logits && record_write(job.logits, opt.logits, &e)) || (job.trace && record_write(job.trace, opt.trace, &e)) || finish_stdout(&e))
+        die(&e);
+}
+
+int main(int argc, char **argv)
+{
+    prog_init(argv[0]);
+    opt_parse(&spec, argc, argv);
+    if ((opt.logits && !strcmp(opt.logits, "-")) || (opt.trace && !strcmp(opt.trace, "-")))
+        opt_usage("--logits and --trace want a file: stdout carries the completions");
+    open_engine();
+    open_files();
+    run();
+    write_files();
+    jsonl_close(job.in);
+    record_free(job.logits);
+    record_free(job.trace);
+    engine_close(job.engine);
+    return job.bad ? EXIT_DATA : 0;
+}
