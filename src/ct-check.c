@@ -1,0 +1,856 @@
+/* ct-check: will vLLM load this build, with what error not, and is it what its source says?
+ *
+ * The first question is answered from config.json, the index and the shards' headers; --against then walks through the source once, in its own order, and holds every value
+ * of the build against it.  Exit 0 yes, 1 no. */
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "base/buf.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/opt.h"
+#include "base/par.h"
+#include "base/progress.h"
+#include "ct/lint.h"
+#include "gemma/names.h"
+#include "quant/compare.h"
+#include "quant/q4.h"
+#include "tensor/checkpoint.h"
+#include "tensor/stream.h"
+
+#define TILE_BYTES ((size_t)8 << 20)    /* of source values compared in one go */
+#define SHOWN 20                        /* faults of one grade that people see; --json has all */
+
+static const char *const grade_names[] = {"refused", "wrong", "untidy", "note"};
+
+struct settings {
+    const char *build, *against;
+    bool strict, json;
+    long jobs;
+};
+
+struct check {
+    const struct settings *set;
+    json_t *config;
+    struct ckpt *ckpt, *stray;
+    const struct st_tensor **tensor; size_t n_tensors;
+    json_t *faults;                     /* objects {grade, where, what, vllm} in the order found */
+    long count[4];
+    struct ct_modules modules;
+    enum ct_arch arch;
+    json_t *compared;                   /* one object a tensor, with --against */
+    struct cmp_tally total;
+    char manifest[SHA256_HEX];          /* of MANIFEST.sha256, "" = none */
+    struct par *par;
+    struct err *e;
+};
+
+static void add_fault(void *arg, enum ct_grade grade, const char *where, const char *what, const char *loader)
+{
+    struct check *c = arg;
+    json_t *f = json_pack("{ss,ss,ss}", "grade", grade_names[grade], "where", where, "what", what);
+
+    if (loader)
+        json_object_set_new(f, "vllm", json_string(loader));
+    json_array_append_new(c->faults, f);
+    c->count[grade]++;
+}
+
+/* --- the directory --------------------------------------------------------------------------------------------------- */
+
+static void shard_fault(void *arg, const char *shard, const char *tensor, const char *what)
+{
+    struct check *c = arg;
+    char *where = tensor ? xasprintf("%s: %s", shard, tensor) : xstrdup(shard), *loader;
+
+    if (tensor)                                         /* whole files are read, whatever the index says of a tensor */
+        add_fault(c, CT_UNTIDY, where, what, NULL);
+    else if (strncmp(what, "cannot open", 11) == 0) {
+        loader = xasprintf("FileNotFoundError: Weight files referenced in index but missing: {'%s'}", shard);
+        add_fault(c, CT_REFUSED, where, what, loader);
+        free(loader);
+    } else
+        add_fault(c, CT_REFUSED, where, what, "SafetensorError: Error while deserializing header");
+    free(where);
+}
+
+static bool is_shard(const struct check *c, const char *name)
+{
+    for (size_t i = 0; i < c->ckpt->n_shards; i++)
+        if (strcmp(c->ckpt->shard[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+static void take_tensors(struct check *c, const struct ckpt *k)
+{
+    c->tensor = xreallocarray(c->tensor, c->n_tensors + k->n + 1, sizeof *c->tensor);
+    for (size_t i = 0; i < k->n; i++)
+        if (ckpt_find(k, k->entry[i].t->name) == &k->entry[i] && (k == c->ckpt || !ckpt_find(c->ckpt, k->entry[i].t->name)))
+            c->tensor[c->n_tensors++] = k->entry[i].t;
+}
+
+/* A safetensors file that the index does not name; without an index the loader reads it too. */
+static void take_stray(struct check *c, const char *name)
+{
+    const struct ckpt_faults faults = {shard_fault, c};
+    char *path = xasprintf("%s/%s", c->set->build, name);
+    struct err e = {0, ""};
+
+    add_fault(c, CT_UNTIDY, name, c->ckpt->has_index ? "a shard that the index does not name" : "a second safetensors file: without an index the loader reads it too", NULL);
+    if (!c->ckpt->has_index && !c->stray) {
+        c->stray = ckpt_open(path, &faults, &e);
+        if (c->stray)
+            take_tensors(c, c->stray);
+    }
+    free(path);
+}
+
+static int look_for_strays(struct check *c)
+{
+    DIR *d = opendir(c->set->build);
+    struct dirent *entry;
+
+    if (!d)
+        return err_errno(c->e, EXIT_NOINPUT, "%s: cannot open", c->set->build);
+    while ((entry = readdir(d))) {
+        size_t n = strlen(entry->d_name);
+
+        if (n > 12 && entry->d_name[0] != '.' && strcmp(entry->d_name + n - 12, ".safetensors") == 0 && !is_shard(c, entry->d_name))
+            take_stray(c, entry->d_name);
+    }
+    closedir(d);
+    return 0;
+}
+
+static int read_config(struct check *c)
+{
+    char *path = xasprintf("%s/config.json", c->set->build);
+    struct stat st;
+
+    if (stat(c->set->build, &st) != 0)
+        (void)err_errno(c->e, EXIT_NOINPUT, "%s: cannot open", c->set->build);
+    else if (!S_ISDIR(st.st_mode))
+        (void)err_set(c->e, EXIT_DATA, "%s: no directory: a build is a directory with config.json and safetensors files", c->set->build);
+    else
+        c->config = json_parse_file(path, c->e);
+    if (c->config && !json_is_object(c->config))
+        (void)err_set(c->e, EXIT_DATA, "%s: no JSON object", path);
+    else if (S_ISDIR(st.st_mode) && c->e->code == EXIT_NOINPUT)
+        c->e->code = EXIT_DATA;                         /* a build without a readable config */
+    free(path);
+    return c->e->code ? -1 : 0;
+}
+
+static int open_build(struct check *c)
+{
+    const struct ckpt_faults faults = {shard_fault, c};
+    struct err e = {0, ""};
+
+    if (read_config(c))
+        return -1;
+    c->ckpt = ckpt_open(c->set->build, &faults, &e);
+    if (!c->ckpt) {
+        add_fault(c, CT_REFUSED, "model.safetensors", e.msg, "RuntimeError: Cannot find any model weights");
+        return 0;
+    }
+    take_tensors(c, c->ckpt);
+    return look_for_strays(c);
+}
+
+/* --- the manifest ------------------------------------------------------------------------------------------------------ */
+
+static int hash_of(const char *path, char hex[SHA256_HEX], struct err *e)
+{
+    struct input *in = input_open(path, e);
+    struct sha256 *s;
+    char *buf;
+    long n;
+
+    if (!in)
+        return -1;
+    s = sha256_new();
+    buf = xmalloc(IO_CHUNK);
+    while ((n = input_read(in, buf, IO_CHUNK, e)) > 0)
+        sha256_add(s, buf, (size_t)n);
+    sha256_hex(s, hex);
+    free(buf);
+    input_close(in);
+    return n < 0 ? -1 : 0;
+}
+
+/* One line "HEX  NAME" against the file.  `sums`: hash it, else only look whether it is there. */
+static void check_line(struct check *c, char *line, bool sums)
+{
+    char hex[SHA256_HEX] = "", *name = strlen(line) > 66 ? line + 66 : NULL;
+    char *path = name ? xasprintf("%s/%s", c->set->build, name) : NULL;
+    struct err e = {0, ""};
+    struct stat st;
+
+    if (!name || line[64] != ' ' || strchr(name, '/'))
+        add_fault(c, CT_UNTIDY, "MANIFEST.sha256", "a line that is no \"HASH  NAME\"", NULL);
+    else if (stat(path, &st) != 0 || (sums && hash_of(path, hex, &e) != 0))
+        add_fault(c, CT_UNTIDY, name, "the manifest lists it, it cannot be read", NULL);
+    else if (sums && strncmp(hex, line, 64) != 0)
+        add_fault(c, CT_UNTIDY, name, "differs from its sum in the manifest: it was changed after the build was made", NULL);
+    free(path);
+}
+
+/* Is there a manifest that fits what was looked at? */
+static bool check_manifest(struct check *c, bool sums)
+{
+    long before = c->count[CT_UNTIDY];
+    char *path = xasprintf("%s/MANIFEST.sha256", c->set->build), *text = NULL;
+    struct err e = {0, ""};
+    size_t n;
+
+    if (io_slurp(path, (size_t)64 << 20, &text, &n, &e)) {
+        add_fault(c, CT_UNTIDY, "MANIFEST.sha256", "no manifest: nothing shows whether a copy is complete", NULL);
+    } else {
+        sha256_of(text, n, c->manifest);
+        for (char *line = text, *end; *line; line = end) {
+            end = strchr(line, '\n');
+            end = end ? (*end = '\0', end + 1) : line + strlen(line);
+            check_line(c, line, sums);
+        }
+    }
+    free(text);
+    free(path);
+    return c->count[CT_UNTIDY] == before;
+}
+
+/* --- the source, in its own order --------------------------------------------------------------------------------------- */
+
+struct source {
+    struct ckpt *dir;                   /* a directory … */
+    struct st_reader *stream;           /* … or one file or stream */
+    size_t next;
+    const struct ckpt_entry *entry;
+    uint64_t at;
+};
+
+static int source_open(struct source *s, const char *path, struct err *e)
+{
+    struct stat st;
+
+    *s = (struct source){NULL, NULL, 0, NULL, 0};
+    if (strcmp(path, "-") != 0 && stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        s->dir = ckpt_open(path, NULL, e);
+    else
+        s->stream = st_open(path, e);
+    if (s->stream && st_is_plan(st_header_of(s->stream)))
+        return err_set(e, EXIT_DATA, "%s: a plan has no values to compare with", path);
+    if (!s->dir && !s->stream && e->code != EXIT_USAGE)
+        e->code = EXIT_DATA;                            /* the source cannot be read */
+    return s->dir || s->stream ? 0 : -1;
+}
+
+static const struct st_tensor *source_next(struct source *s, struct err *e)
+{
+    if (s->stream)
+        return st_next(s->stream, e);
+    s->entry = s->next < s->dir->n ? &s->dir->entry[s->next++] : NULL;
+    s->at = 0;
+    return s->entry ? s->entry->t : NULL;
+}
+
+static int source_read(struct source *s, void *buf, size_t n, struct err *e)
+{
+    uint64_t at = s->at;
+
+    s->at += n;
+    return s->stream ? st_read(s->stream, buf, n, e) : ckpt_read(s->dir, s->entry, at, buf, n, e);
+}
+
+static bool source_has(const struct source *s, const char *name)
+{
+    return s->stream ? st_find(st_header_of(s->stream), name) != NULL : ckpt_find(s->dir, name) != NULL;
+}
+
+static bool source_has_head(const struct source *s)
+{
+    static const char *const names[] = {"lm_head.weight", "lm_head.weight_q4", "lm_head.weight_packed", "language_model.lm_head.weight"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (source_has(s, names[i]))
+            return true;
+    return false;
+}
+
+static uint64_t source_bytes(const struct source *s)
+{
+    uint64_t n = 0;
+
+    if (s->stream)
+        return st_header_of(s->stream)->nbytes;
+    for (size_t i = 0; i < s->dir->n; i++)
+        n += s->dir->entry[i].t->nbytes;
+    return n;
+}
+
+static void source_close(struct source *s)
+{
+    ckpt_close(s->dir);
+    if (s->stream)
+        st_close(s->stream);
+}
+
+/* --- values ------------------------------------------------------------------------------------------------------------ */
+
+/* Where a matrix of the source went: a module of the build that holds it row by row. */
+struct target {
+    struct ct_module *m;
+    enum ct_kind kind;
+    const struct ckpt_entry *codes, *scales;
+    size_t row_codes, row_scales;       /* bytes of one row */
+    struct cmp_row how;
+    uint8_t *code_buf, *scale_buf;
+};
+
+/* Rows [from, from + n) of the source in `values`, and the build's beside them. */
+struct tile {
+    const struct target *to;
+    const uint16_t *values;
+    size_t cols;
+    struct cmp_tally *tally;            /* one a row */
+};
+
+static void compare_row(void *arg, size_t i)
+{
+    const struct tile *t = arg;
+    struct cmp_row row = t->to->how;
+
+    row.codes = t->to->code_buf + i * t->to->row_codes;
+    row.scales = t->to->scale_buf + i * t->to->row_scales;
+    memset(&t->tally[i], 0, sizeof t->tally[i]);
+    cmp_row_add(&t->tally[i], t->values + i * t->cols, t->cols, &row);
+}
+
+/* A plain BF16 row: every value must be the same, 0 of either sign. */
+static void compare_plain(struct cmp_tally *t, const uint16_t *values, const uint8_t *stored, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint16_t a = values[i], b = (uint16_t)(stored[2 * i] | stored[2 * i + 1] << 8);
+        bool same = a == b || ((a | b) & 0x7fff) == 0;
+
+        if (!same && !t->wrong++)
+            t->first_wrong = t->values + i;
+        t->exact += same;
+    }
+    t->values += n;
+}
+
+static int bad_target(struct check *c, const struct ct_module *m, const char *what)
+{
+    add_fault(c, CT_WRONG, m->disk, what, NULL);
+    return -1;
+}
+
+/* How module m holds a matrix [rows, cols]; -1: it does not, a fault is reported. */
+static int target_init(struct check *c, struct target *t, struct ct_module *m, uint64_t rows, uint64_t cols)
+{
+    int kind = ct_module_kind(m);
+    const struct st_tensor *w = kind == CT_PACKED ? m->part[CT_WEIGHT_PACKED] : m->part[CT_WEIGHT], *s = m->part[CT_WEIGHT_SCALE];
+
+    *t = (struct target){.m = m};
+    if (kind < 0 || !w || w->ndim != 2 || w->shape[0] != rows)
+        return bad_target(c, m, "not the shape of its source, or not complete: its values cannot be compared");
+    t->kind = (enum ct_kind)kind;
+    t->codes = ckpt_find(c->ckpt, w->name);
+    t->row_codes = rows ? w->nbytes / rows : 0;
+    if (kind == CT_PLAIN)
+        return w->dtype == ST_BF16 && w->shape[1] == cols ? 0 : bad_target(c, m, "not BF16 of its source's shape: its values cannot be compared");
+    if (s->ndim != 2 || s->shape[0] != rows || s->shape[1] == 0 || cols % s->shape[1] || t->row_codes != (kind == CT_PACKED ? cols / 2 : cols))
+        return bad_target(c, m, "codes and scales do not fit its source's shape: its values cannot be compared");
+    t->scales = ckpt_find(c->ckpt, s->name);
+    t->row_scales = s->nbytes / rows;
+    t->how = (struct cmp_row){kind == CT_PACKED ? CMP_INT4 : kind == CT_FP8 ? CMP_FP8 : CMP_INT8, NULL, NULL, s->dtype, cols / s->shape[1]};
+    return t->codes && t->scales ? 0 : bad_target(c, m, "its tensors cannot be read");
+}
+
+static int compare_tile(struct check *c, struct target *t, const uint16_t *values, uint64_t from, size_t n, size_t cols, struct cmp_tally *tally, struct cmp_tally *sum)
+{
+    struct tile tile = {t, values, cols, tally};
+
+    if (ckpt_read(c->ckpt, t->codes, from * t->row_codes, t->code_buf, n * t->row_codes, c->e))
+        return -1;
+    if (t->kind == CT_PLAIN) {
+        compare_plain(sum, values, t->code_buf, n * cols);
+        return 0;
+    }
+    if (ckpt_read(c->ckpt, t->scales, from * t->row_scales, t->scale_buf, n * t->row_scales, c->e))
+        return -1;
+    par_for(c->par, n, compare_row, &tile);
+    for (size_t i = 0; i < n; i++)
+        cmp_tally_join(sum, &tally[i]);
+    return 0;
+}
+
+/* The source's next n rows as bf16; `blocks`: it holds them as _q4. */
+static int read_rows(struct check *c, struct source *s, bool blocks, enum q4_scale scale, uint16_t *values, size_t n, size_t cols)
+{
+    size_t groups = n * (cols / Q4_GROUP);
+    uint8_t *raw;
+    int rc;
+
+    if (!blocks)
+        return source_read(s, values, n * cols * 2, c->e);
+    raw = xreallocarray(NULL, groups + 1, Q4_BLOCK);
+    rc = source_read(s, raw, groups * Q4_BLOCK, c->e);
+    if (!rc)
+        q4_to_bf16(raw, groups, scale, values);
+    free(raw);
+    return rc;
+}
+
+static void report_tensor(struct check *c, const char *name, const char *kind, const struct cmp_tally *t)
+{
+    char what[200];
+
+    json_array_append_new(c->compared, json_pack("{ss,ss,sI,sI,sI,sI,sI,sI,sf}", "tensor", name, "stored", kind, "values", (json_int_t)t->values,
+        "exact_values", (json_int_t)t->exact, "groups", (json_int_t)t->groups, "exact_groups", (json_int_t)t->exact_groups, "wrong_values", (json_int_t)t->wrong,
+        "not_best_groups", (json_int_t)t->not_best, "worst", isfinite(t->worst) ? t->worst : 1e308));
+    if (t->wrong) {
+        snprintf(what, sizeof what, "%llu of %llu values are not their source's (the first is number %llu)", (unsigned long long)t->wrong, (unsigned long long)t->values,
+            (unsigned long long)t->first_wrong);
+        add_fault(c, CT_WRONG, name, what, NULL);
+    }
+    cmp_tally_join(&c->total, t);
+}
+
+static const char *stored_name(const struct target *t)
+{
+    return t->kind == CT_PACKED ? "int4" : ct_kind_name(t->kind);
+}
+
+/* One matrix of the source, read once, against every module that holds it (embed_tokens and an untied head). */
+static int compare_matrix(struct check *c, struct source *s, bool blocks, enum q4_scale scale, struct target *to, int n_to, uint64_t rows, size_t cols, struct cmp_tally *sums)
+{
+    size_t tile = TILE_BYTES / 2 / (cols ? cols : 1) ? TILE_BYTES / 2 / (cols ? cols : 1) : 1;
+    uint16_t *values;
+    struct cmp_tally *tally;
+    int rc = 0;
+
+    tile = tile > rows ? (size_t)rows : tile;
+    values = xreallocarray(NULL, tile * cols + 1, 2);
+    tally = xreallocarray(NULL, tile + 1, sizeof *tally);
+    for (int i = 0; i < n_to; i++) {
+        to[i].code_buf = xreallocarray(NULL, tile + 1, to[i].row_codes + 1);
+        to[i].scale_buf = xreallocarray(NULL, tile + 1, to[i].row_scales + 1);
+    }
+    for (uint64_t from = 0, n; !rc && from < rows; from += n) {
+        n = rows - from < tile ? rows - from : tile;
+        rc = read_rows(c, s, blocks, scale, values, n, cols);
+        for (int i = 0; !rc && i < n_to; i++)
+            rc = compare_tile(c, &to[i], values, from, n, cols, tally, &sums[i]);
+        progress_add(n * cols * (blocks ? 9 : 32) / 16);
+    }
+    for (int i = 0; i < n_to; i++) {
+        free(to[i].code_buf);
+        free(to[i].scale_buf);
+    }
+    free(values);
+    free(tally);
+    return rc;
+}
+
+/* Bytes that must be there unchanged: norms, towers, and what came packed already. */
+static int compare_bytes(struct check *c, struct source *s, const struct st_tensor *t, const struct st_tensor *have)
+{
+    const struct ckpt_entry *entry = have ? ckpt_find(c->ckpt, have->name) : NULL;
+    char *a = xmalloc(IO_CHUNK), *b = xmalloc(IO_CHUNK);
+    bool same = entry && have->dtype == t->dtype && have->nbytes == t->nbytes;
+    int rc = 0;
+
+    for (uint64_t at = 0, n; same && !rc && at < t->nbytes; at += n) {
+        n = t->nbytes - at < IO_CHUNK ? t->nbytes - at : IO_CHUNK;
+        rc = source_read(s, a, n, c->e) || ckpt_read(c->ckpt, entry, at, b, n, c->e) ? -1 : 0;
+        same = rc || memcmp(a, b, n) == 0;
+        progress_add(n);
+    }
+    if (!rc && !same)
+        add_fault(c, CT_WRONG, have ? have->name : t->name, have ? "differs from its source" : "is in the source, not in the build", NULL);
+    free(a);
+    free(b);
+    return rc;
+}
+
+/* The build's name, at run time, of a module that the source has under `module`. */
+static struct ct_module *find_module(const struct check *c, const char *tensor, const char *module)
+{
+    char text[CT_NAME], runtime[CT_NAME], stem[CT_NAME];
+    enum ct_part part;
+
+    if (gemma_text_name(tensor, text, sizeof text) && ct_split_name(text, stem, &part)) {
+        size_t n = strlen(stem);
+
+        if (n > 3 && strcmp(stem + n - 3, "_q4") == 0)
+            stem[n - 3] = '\0';
+        n = strlen(stem);
+        if (n > 7 && part == CT_WHOLE && strcmp(stem + n - 7, ".weight") == 0)
+            stem[n - 7] = '\0';
+        if (snprintf(runtime, sizeof runtime, "%s%s", c->arch == CT_TEXT ? "" : "language_model.", stem) >= (int)sizeof runtime)
+            return NULL;
+    } else if (!ct_runtime_name(c->arch, module, runtime)) {
+        return NULL;
+    }
+    return ct_modules_find(&c->modules, runtime);
+}
+
+static int compare_to(struct check *c, struct source *s, bool blocks, enum q4_scale scale, struct ct_module **m, int n, uint64_t rows, size_t cols)
+{
+    struct target to[2];
+    struct cmp_tally sums[2];
+    int ok = 0;
+
+    memset(sums, 0, sizeof sums);
+    for (int i = 0; i < n; i++) {
+        m[i]->used = true;
+        ok += target_init(c, &to[ok], m[i], rows, cols) == 0;
+    }
+    if (ok && compare_matrix(c, s, blocks, scale, to, ok, rows, cols, sums))
+        return -1;
+    for (int i = 0; i < ok; i++)
+        report_tensor(c, to[i].m->disk, stored_name(&to[i]), &sums[i]);
+    return 0;
+}
+
+/* A fused bank against the modules that its rows were dealt to. */
+static int compare_bank(struct check *c, struct source *s, const struct st_tensor *t, bool blocks, enum q4_scale scale)
+{
+    bool pair = strstr(t->name, "gate_up_proj") != NULL;
+    uint64_t per = pair ? 2 : 1, rows = t->shape[1] / per;
+    size_t cols = (size_t)t->shape[2] * (blocks ? Q4_GROUP : 1);
+    char experts[CT_NAME], name[CT_NAME + 40];
+    struct cmp_tally sum;
+    struct target to = {NULL, CT_PLAIN, NULL, NULL, 0, 0, {CMP_INT4, NULL, NULL, ST_F32, 1}, NULL, NULL};
+
+    memset(&sum, 0, sizeof sum);
+    snprintf(experts, sizeof experts, "%.*s", (int)(strstr(t->name, ".experts.") - t->name + 8), t->name);
+    for (uint64_t i = 0; i < t->shape[0] * per; i++) {
+        struct ct_module *m;
+
+        snprintf(name, sizeof name, "%s.%llu.%s", experts, (unsigned long long)(i / per), !pair ? "down_proj" : i % 2 ? "up_proj" : "gate_proj");
+        m = find_module(c, name, name);
+        if (!m) {
+            add_fault(c, CT_WRONG, name, "is in the source, not in the build", NULL);
+            return 0;
+        }
+        m->used = true;
+        if (target_init(c, &to, m, rows, cols))
+            return 0;
+        if (compare_matrix(c, s, blocks, scale, &to, 1, rows, cols, &sum))
+            return -1;
+    }
+    report_tensor(c, t->name, stored_name(&to), &sum);
+    return 0;
+}
+
+/* Modules of the build that hold this matrix of the source. */
+static int targets_of(const struct check *c, const struct source *s, const struct st_tensor *t, const char *module, struct ct_module *m[2])
+{
+    enum gemma_class cls = gemma_classify(t->name);
+    int n = 0;
+
+    m[n] = find_module(c, t->name, module);
+    if (!m[n] && cls == GC_HEAD)                        /* a twin that the build left out must be one */
+        m[n] = find_module(c, "model.embed_tokens.weight", "model.embed_tokens");
+    n += m[n] != NULL;
+    if (cls == GC_EMBED && !source_has_head(s)) {
+        m[n] = find_module(c, "lm_head.weight", "lm_head");
+        n += m[n] != NULL;
+    }
+    return n;
+}
+
+static bool left_out(const struct check *c, const struct gemma *g, const struct st_tensor *t)
+{
+    enum gemma_class cls = gemma_classify(t->name);
+
+    return cls == GC_FILE || (cls == GC_TOWER && c->arch == CT_TEXT) || gemma_is_dead(g, t->name);
+}
+
+static bool is_blocks(const char *name)
+{
+    size_t n = strlen(name);
+
+    return n > 3 && strcmp(name + n - 3, "_q4") == 0;
+}
+
+static int compare_tensor(struct check *c, struct source *s, const struct st_tensor *t, enum q4_scale scale)
+{
+    bool blocks = is_blocks(t->name) && t->dtype == ST_U8;
+    enum gemma_class cls = gemma_classify(t->name);
+    bool matrix = blocks || (t->dtype == ST_BF16 && t->ndim == 2 && cls != GC_PLAIN && cls != GC_TOWER && cls != GC_ROUTER);
+    struct ct_module *m[2];
+    char module[CT_NAME];
+    enum ct_part part;
+    int n;
+
+    if (!ct_split_name(t->name, module, &part))
+        return err_set(c->e, EXIT_DATA, "%s: tensor %.100s…: name too long", c->set->against, t->name);
+    n = targets_of(c, s, t, module, m);
+    if (cls == GC_EXPERTS && n == 0 && t->ndim == (blocks ? 4 : 3) && (blocks || t->dtype == ST_BF16))
+        return compare_bank(c, s, t, blocks, scale);
+    if (n == 0)
+        return compare_bytes(c, s, t, NULL);
+    if (matrix && t->ndim == (blocks ? 3 : 2))
+        return compare_to(c, s, blocks, scale, m, n, t->shape[0], (size_t)t->shape[1] * (blocks ? Q4_GROUP : 1));
+    m[0]->used = true;
+    return compare_bytes(c, s, t, m[0]->part[part]);
+}
+
+static void finish_comparison(struct check *c)
+{
+    char what[200];
+
+    for (size_t i = 0; i < c->modules.n; i++)
+        if (!c->modules.m[i].used)
+            add_fault(c, CT_WRONG, c->modules.m[i].disk, "is in the build, not in the source", NULL);
+    if (c->total.not_best) {
+        snprintf(what, sizeof what, "%llu of %llu groups have right levels under a scale that is not the best one", (unsigned long long)c->total.not_best, (unsigned long long)c->total.groups);
+        add_fault(c, CT_UNTIDY, "scales", what, NULL);
+    }
+}
+
+static enum q4_scale source_scale(const struct source *s)
+{
+    const char *scale = s->stream ? st_meta(st_header_of(s->stream), "q4_scale") : NULL;
+
+    return scale && strcmp(scale, "f16") == 0 ? Q4_F16 : Q4_BF16;
+}
+
+static int compare_all(struct check *c, struct source *s, const struct gemma *g)
+{
+    const struct st_tensor *t;
+    int rc = 0;
+
+    c->compared = json_array();
+    c->arch = ct_arch_of(c->config);
+    ct_modules_make(&c->modules, c->arch, c->tensor, c->n_tensors, NULL);
+    progress_start("ct-check", source_bytes(s));
+    while (!rc && (t = source_next(s, c->e)))
+        rc = left_out(c, g, t) ? 0 : compare_tensor(c, s, t, source_scale(s));
+    progress_end();
+    if (!rc && !c->e->code)
+        finish_comparison(c);
+    ct_modules_free(&c->modules);
+    return rc || c->e->code ? -1 : 0;
+}
+
+static int compare_source(struct check *c)
+{
+    struct source s;
+    struct gemma g;
+    struct err e = {0, ""};
+    int rc = -1;
+
+    if (source_open(&s, c->set->against, c->e))
+        return -1;
+    if (c->ckpt && gemma_config_read(&g, c->config, "config.json", &e) == 0)
+        rc = compare_all(c, &s, &g);
+    else
+        rc = 0;                                         /* the linter has said what is wrong */
+    source_close(&s);
+    return rc;
+}
+
+/* --- the answer -------------------------------------------------------------------------------------------------------- */
+
+static bool answer(const struct check *c)
+{
+    return !c->count[CT_REFUSED] && !c->count[CT_WRONG] && !(c->set->strict && c->count[CT_UNTIDY]);
+}
+
+static json_t *summary_of_values(const struct check *c)
+{
+    const struct cmp_tally *t = &c->total;
+
+    return json_pack("{sI,sI,sI,sI,sI,sI,sI,sf}", "tensors", (json_int_t)json_array_size(c->compared), "values", (json_int_t)t->values, "exact_values", (json_int_t)t->exact,
+        "groups", (json_int_t)t->groups, "exact_groups", (json_int_t)t->exact_groups, "wrong_values", (json_int_t)t->wrong, "not_best_groups", (json_int_t)t->not_best,
+        "worst", isfinite(t->worst) ? t->worst : 1e308);
+}
+
+static int print_json(const struct check *c)
+{
+    json_t *v = json_pack("{ss,sb,sb,si,si,si,si,sO}", "build", c->set->build, "ok", answer(c), "loads", !c->count[CT_REFUSED], "refused", (int)c->count[CT_REFUSED],
+        "wrong", (int)c->count[CT_WRONG], "untidy", (int)c->count[CT_UNTIDY], "notes", (int)c->count[CT_NOTE], "faults", c->faults);
+    int rc;
+
+    if (c->compared) {
+        json_t *a = summary_of_values(c);
+
+        json_object_set(a, "per_tensor", c->compared);
+        json_object_set_new(v, "against", a);
+    }
+    rc = json_line(stdout, v);
+    json_decref(v);
+    return rc;
+}
+
+static void print_grade(const struct check *c, enum ct_grade grade)
+{
+    long shown = 0;
+    size_t i;
+    json_t *f;
+
+    json_array_foreach(c->faults, i, f) {
+        const char *vllm = json_string_value(json_object_get(f, "vllm"));
+
+        if (strcmp(json_string_value(json_object_get(f, "grade")), grade_names[grade]) != 0 || shown++ >= SHOWN)
+            continue;
+        printf("%s: %s: %s\n", grade_names[grade], json_string_value(json_object_get(f, "where")), json_string_value(json_object_get(f, "what")));
+        if (vllm)
+            printf("    vLLM: %s\n", vllm);
+    }
+    if (shown > SHOWN)
+        printf("%s: %ld more of this grade (--json has all)\n", grade_names[grade], shown - SHOWN);
+}
+
+static double percent(uint64_t part, uint64_t all)
+{
+    return all ? 100.0 * (double)part / (double)all : 100.0;
+}
+
+static void print_values(const struct check *c)
+{
+    size_t i;
+    json_t *t;
+
+    json_array_foreach(c->compared, i, t) {
+        uint64_t values = (uint64_t)json_integer_value(json_object_get(t, "values")), exact = (uint64_t)json_integer_value(json_object_get(t, "exact_values"));
+
+        printf("%s: %s, %.4f %% of values exact, worst error %.3g of the group's peak\n", json_string_value(json_object_get(t, "tensor")),
+            json_string_value(json_object_get(t, "stored")), percent(exact, values), json_real_value(json_object_get(t, "worst")));
+    }
+    printf("values: %llu compared, %.4f %% exact, %.4f %% of groups exact, worst error %.3g\n", (unsigned long long)c->total.values, percent(c->total.exact, c->total.values),
+        percent(c->total.exact_groups, c->total.groups), c->total.worst);
+}
+
+static void print_lines(const struct check *c)
+{
+    for (int grade = CT_REFUSED; grade <= CT_NOTE; grade++)
+        print_grade(c, (enum ct_grade)grade);
+    if (c->compared)
+        print_values(c);
+    printf("%s: %s: %zu tensors; %ld refused, %ld wrong, %ld untidy\n", c->set->build,
+        answer(c) ? "ok" : c->count[CT_REFUSED] ? "no, vLLM would not load it" : c->count[CT_WRONG] ? "no, it would answer wrongly" : "no, not tidy",
+        c->n_tensors, c->count[CT_REFUSED], c->count[CT_WRONG], c->count[CT_UNTIDY]);
+}
+
+/* The lines of a record file that are about other manifests. */
+static void keep_others(const char *path, const char *manifest, struct buf *out)
+{
+    char *text = NULL;
+    struct err e = {0, ""};
+    size_t n;
+
+    if (io_slurp(path, (size_t)64 << 20, &text, &n, &e) == 0)
+        for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
+            *end = '\0';
+            if (!strstr(line, manifest))
+                buf_printf(out, "%s\n", line);
+        }
+    free(text);
+}
+
+/* A pass against the source, beside the build, keyed by the manifest. */
+static int record_pass(struct check *c)
+{
+    size_t n = strlen(c->set->build);
+    char *path, *line;
+    json_t *v = summary_of_values(c);
+    struct buf text = BUF_INIT;
+    struct output *out;
+    int rc = -1;
+
+    while (n > 1 && c->set->build[n - 1] == '/')
+        n--;
+    path = xasprintf("%.*s.check.jsonl", (int)n, c->set->build);
+    keep_others(path, c->manifest, &text);
+    json_object_set_new(v, "manifest", json_string(c->manifest));
+    json_object_set_new(v, "strict", json_boolean(c->set->strict));
+    json_object_set_new(v, "version", json_string(version_string()));
+    line = json_text(v, true);
+    buf_printf(&text, "%s\n", line);
+    out = output_open(path, false, c->e);
+    if (out && output_write(out, text.data, text.n, c->e))
+        output_abort(out);
+    else if (out)
+        rc = output_commit(out, c->e);
+    buf_free(&text);
+    json_decref(v);
+    free(line);
+    free(path);
+    return rc;
+}
+
+static int run(struct check *c)
+{
+    const struct ct_faults faults = {add_fault, c};
+    bool sums_hold;
+
+    if (open_build(c))
+        return -1;
+    if (c->ckpt) {
+        struct ct_disk disk = {c->config, c->tensor, c->n_tensors};
+
+        ct_lint(&disk, &faults);
+    }
+    if (c->set->against && compare_source(c))
+        return -1;
+    sums_hold = check_manifest(c, c->set->against != NULL);
+    if (c->set->json ? print_json(c) : (print_lines(c), 0))
+        return err_errno(c->e, EXIT_IO, "stdout: cannot write");
+    if (finish_stdout(c->e))
+        return -1;
+    return c->compared && answer(c) && sums_hold ? record_pass(c) : 0;
+}
+
+static void check_free(struct check *c)
+{
+    json_decref(c->config);
+    json_decref(c->faults);
+    json_decref(c->compared);
+    ckpt_close(c->ckpt);
+    ckpt_close(c->stray);
+    par_free(c->par);
+    free(c->tensor);
+}
+
+int main(int argc, char **argv)
+{
+    struct settings set = {NULL, NULL, false, false, 0};
+    struct err e = {0, ""};
+    struct check c = {.set = &set, .e = &e};
+    bool yes;
+    const struct opt opts[] = {
+        {"against", 0, OPT_STR, &set.against, "SRC", "compare every value with this checkpoint directory, file or stream (- = stdin)", 0, 0},
+        {"strict", 0, OPT_FLAG, &set.strict, NULL, "what is untidy is a no as well", 0, 0},
+        {"json", 0, OPT_FLAG, &set.json, NULL, "one JSON object with every fault", 0, 0},
+        {"jobs", 'j', OPT_INT, &set.jobs, "N", "threads, 0 = one a CPU", 0, 1024},
+        {NULL, 0, OPT_FLAG, NULL, NULL, NULL, 0, 0}
+    };
+    const struct opt_spec spec = {
+        .usage = "[options] BUILD",
+        .about = "Say whether vLLM loads a compressed-tensors build of a Gemma, with the error it would raise, from headers alone;\n"
+            "with --against also whether every value is what its source says.",
+        .opts = opts,
+        .examples = "ct-check BUILD\nct-check --against SRC --strict BUILD",
+        .exits = "1  it does not load, or answers wrongly",
+        .min_operands = 1, .max_operands = 1
+    };
+
+    prog_init(argv[0]);
+    set.build = argv[opt_parse(&spec, argc, argv)];
+    c.faults = json_array();
+    c.par = par_new((int)set.jobs);
+    if (run(&c))
+        die(&e);
+    yes = answer(&c);
+    check_free(&c);
+    return yes ? 0 : EXIT_NO;
+}
