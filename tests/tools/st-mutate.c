@@ -3,7 +3,7 @@
  *     drop NAME          rename NAME NEW       copy NAME NEW        exchange NAME NAME (their bytes)
  *     dtype NAME DTYPE   shape NAME N[,N…]     (bytes kept)         xor NAME OFFSET VALUE (one byte)
  *     rows NAME A B (exchange two rows)        nibbles NAME (exchange the halves of every byte)
- *     zeros NAME DTYPE N[,N…] (a new tensor; BF16, F16, I32 or I64)
+ *     zeros NAME DTYPE N[,N…] (a new tensor; BF16, F16, U8, I32 or I64)
  *     widen NAME (BF16 or F16 to F32)          reverse (tensors in the opposite order)      meta KEY VALUE
  *
  * A judge's tool: it shares no code with the programs.  Small files, held in memory.
@@ -167,7 +167,7 @@ static void zeros(struct file *f, char *name, char *dtype, char *list)
     size_t i;
     json_t *v;
 
-    *t = (struct tensor){.name = name, .dtype = dtype, .n = strcmp(dtype, "I64") == 0 ? 8 : strcmp(dtype, "I32") == 0 ? 4 : 2};
+    *t = (struct tensor){.name = name, .dtype = dtype, .n = strcmp(dtype, "I64") == 0 ? 8 : strcmp(dtype, "I32") == 0 ? 4 : strcmp(dtype, "U8") == 0 ? 1 : 2};
     set_shape(t, list);
     json_array_foreach(t->shape, i, v)
         t->n *= (size_t)json_integer_value(v);

@@ -1,0 +1,133 @@
+# pipelines/RECIPE: every build from one command.
+load lib
+
+R=$ROOT/pipelines
+
+recipes="text ple4 emb4 fp8 int8 fp8emb4 int8emb4 full"
+
+@test "every recipe makes the build of its name, and it holds against its source" {
+    local r src
+    src=$(golden e2b-nano)
+    for r in $recipes; do
+        run -0 --separate-stderr "$R/$r" "$src" "$r"
+        [ -z "$output$stderr" ] || { echo "$r: $output $stderr"; return 1; }
+        run -0 --separate-stderr "$R/$r" --dry-run "$src" nowhere
+        holds ".build == \"$r\" and .shards == 1" <<<"$output"
+        [ "$(jq .tensors <<<"$output")" -eq "$(st_header $r/model.safetensors | jq 'del(.__metadata__) | length')" ]
+        run -0 "$BIN/ct-check" --strict --against "$src" "$r"
+    done
+    [ ! -e nowhere ]
+    [ ! -e nowhere.report.jsonl ]
+}
+
+@test "reports lie beside int4 builds" {
+    "$R/emb4" "$(golden e2b-nano)" b
+    [ -s b.report.jsonl ]
+    jq -e . b.report.jsonl >/dev/null
+    "$R/fp8" "$(golden e2b-nano)" f
+    [ ! -e f.report.jsonl ]
+}
+
+@test "a build that does not apply is refused with the reason, and nothing is left" {
+    local s
+    for s in 12b 26b 31b gemma3; do
+        run -65 "$R/ple4" "$(golden $s-nano)" b
+        [[ $output = *"no per-layer table"* ]]
+        run -65 "$R/ple4" --dry-run "$(golden $s-nano)" b
+        [[ $output = *"no per-layer table"* ]]
+    done
+    run -65 "$R/full" "$(golden gemma3-nano)" b
+    [[ $output = *"no vision or audio"* ]]
+    only_holds .
+}
+
+@test "any directory, spaces in paths, a link to the recipe's directory" {
+    mkdir 'a dir'
+    cp -r "$(golden gemma3-nano)" 'a dir/source model'
+    rm -f 'a dir/source model'/{steps,golden}.safetensors
+    cd 'a dir'
+    run -0 "$R/text" 'source model' 'the build'
+    run -0 "$BIN/ct-check" --strict --against 'source model' 'the build'
+    [ -s 'the build.report.jsonl' ]
+    ln -s "$R" 'linked recipes'
+    run -0 'linked recipes/text' 'source model' other
+    diff -r 'the build' other
+}
+
+@test "a saved stream, a plan stream, standard input" {
+    local src
+    src=$(golden e2b-nano)
+    "$R/text" "$src" direct
+    "$BIN/st-extract" "$src" >s
+    "$R/text" s from-file
+    "$R/text" - from-stdin <s
+    zstd -q s
+    "$R/text" s.zst from-zstd
+    for b in from-file from-stdin from-zstd; do cmp direct/model.safetensors $b/model.safetensors; done
+    "$BIN/st-extract" --plan "$src" >p
+    diff <("$R/text" --dry-run p x) <("$R/text" --dry-run "$src" x)
+    diff <("$R/text" --dry-run - x <p) <("$R/text" --dry-run "$src" x)
+}
+
+@test "the scale dtype" {
+    "$R/text" --scale-dtype f16 "$(golden gemma3-nano)" f
+    "$R/text" "$(golden gemma3-nano)" b
+    [ "$(st_header f/model.safetensors | jq -r '[.[] | .dtype? | select(. == "F16")] | length > 0')" = true ]
+    [ "$(st_header b/model.safetensors | jq -r '[.[] | .dtype? | select(. == "F16")] | length')" -eq 0 ]
+    run -64 "$R/text" --scale-dtype f32 "$(golden gemma3-nano)" c
+    # 8-bit builds have no int4 scales
+    "$R/int8" --scale-dtype f16 "$(golden gemma3-nano)" i
+    "$R/int8" "$(golden gemma3-nano)" j
+    diff -r i j
+}
+
+@test "an existing OUT: 64, or --force" {
+    "$R/text" "$(golden gemma3-nano)" b
+    cp -r b before
+    run -64 "$R/emb4" "$(golden gemma3-nano)" b
+    [[ $output = *"--force"* ]]
+    diff -r b before
+    run -0 "$R/emb4" --force "$(golden gemma3-nano)" b
+    holds '.tie_word_embeddings == false' b/config.json
+}
+
+@test "the status is that of the first stage that failed" {
+    run -66 "$R/text" nowhere b
+    cp -r "$(golden gemma3-nano)" m && rm m/{steps,golden}.safetensors
+    "$TOOLS/st-mutate" m/model.safetensors xor model.layers.0.mlp.up_proj.weight 7 1
+    run -65 "$R/text" m b
+    [[ $output = *"--leave"* ]]
+    [ ! -e b ]
+    run -64 "$R/text" m
+    run -64 "$R/text" m b c
+    run -64 "$R/text" --no-such m b
+    run -0 "$R/text" --help
+    [[ $output = *"usage: text"* ]]
+}
+
+@test "a stored twin is dropped where the head is tied, and packed once more where it is not" {
+    mkdir m
+    cp "$(golden e2b-nano)"/{config.json,model.safetensors} m
+    "$TOOLS/st-mutate" m/model.safetensors copy model.language_model.embed_tokens.weight lm_head.weight
+    for r in $recipes; do
+        run -0 "$R/$r" m $r
+        run -0 "$BIN/ct-check" --strict --against m $r
+    done
+    st_header text/model.safetensors | jq -e 'has("lm_head.weight") | not'
+}
+
+@test "the plans of the five sizes at full scale" {
+    need_program st-synth
+    local size modules bytes
+    while read -r size modules bytes; do
+        "$BIN/st-synth" --size "$size" --scale full --plan -o - >p
+        run -0 --separate-stderr "$R/text" --dry-run p x
+        holds ".quantized_modules == $modules and .tensor_bytes == $bytes" <<<"$output"
+    done <<'END'
+e2b 276 6559214470
+e4b 343 9215143364
+12b 328 8146031328
+26b 11725 15271539980
+31b 410 19295026200
+END
+}
