@@ -1,6 +1,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "quant/recover.h"
+#include "base/cpu.h"
 #include "quant/recover_twin.h"
 #include "tensor/dtype.h"
 
@@ -169,7 +170,22 @@ size_t q4_recover_scalar(const uint16_t *values, size_t n, enum q4_scale kind, u
 
 size_t q4_recover(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks)
 {
-    return q4_recover_scalar(values, n, kind, blocks);
+    return simd_level() == SIMD_AVX512 ? q4_recover_avx512(values, n, kind, blocks) : q4_recover_scalar(values, n, kind, blocks);
+}
+
+void q4_ratio_table(uint8_t table[Q4_RATIO_TABLE])
+{
+    const double tolerance = 0x1.02p-7, rounding = 0x1p-20;     /* (1 + 2^-8) / (1 - 2^-8) - 1; two float32 operations */
+    memset(table, 0, Q4_RATIO_TABLE);
+    for (int m = 1; m <= 8; m++) {
+        table[0] |= (uint8_t)(1 << (m - 1));
+        for (int q = 1; q <= m; q++) {
+            double at = (double)Q4_RATIO_STEPS * q / m;
+            int last = (int)ceil(at * (1 + tolerance + rounding));
+            for (int i = (int)ceil(at * (1 - tolerance - rounding)); i <= last && i < Q4_RATIO_TABLE; i++)
+                table[i] |= (uint8_t)(1 << (m - 1));
+        }
+    }
 }
 
 /* --- why a group has no block --------------------------------------------------------------------------------------- */

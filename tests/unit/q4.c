@@ -429,6 +429,45 @@ static void test_tally(void)
     puts("tally: what is written and what a bf16 reader sees");
 }
 
+/* Every SIMD level against the scalar one: whole batches of every kind, and mixed ones. */
+static void test_twins(int rounds)
+{
+    enum { N = 67 };
+    static uint16_t x[N * Q4_GROUP];
+    static uint8_t want[N * Q4_BLOCK], got[N * Q4_BLOCK];
+    for (int level = SIMD_AVX2; level <= SIMD_AVX512; level++) {
+        if (simd_force(simd_name((enum simd)level)) != 0) {
+            printf("%s: not on this CPU\n", simd_name((enum simd)level));
+            continue;
+        }
+        long groups = 0;
+        for (int r = 0; r < rounds; r++) {
+            enum q4_scale kind = r & 1 ? Q4_F16 : Q4_BF16;
+            int how = r / 2 % (HOWS + 1);
+            for (int i = 0; i < N; i++)
+                make_group(how < HOWS ? how : rnd_in(0, HOWS - 1), x + i * Q4_GROUP);
+            for (size_t from = 0; from < N; ) {
+                simd_force("scalar");
+                size_t w = q4_recover(x + from * Q4_GROUP, N - from, kind, want);
+                simd_force(simd_name((enum simd)level));
+                size_t g = q4_recover(x + from * Q4_GROUP, N - from, kind, got);
+                for (size_t i = 0; i < w && i < g; i++) {
+                    if (memcmp(want + i * Q4_BLOCK, got + i * Q4_BLOCK, Q4_BLOCK) != 0) {
+                        printf("%s, round %d, kind of group %d, %s, group %zu\n", simd_name((enum simd)level), r, how, q4_scale_name(kind), i);
+                        show(x + (from + i) * Q4_GROUP, got + i * Q4_BLOCK, want + i * Q4_BLOCK);
+                        abort();
+                    }
+                }
+                assert(g == w);
+                groups += (long)w;
+                from += w + 1;
+            }
+        }
+        printf("%s: %ld blocks as the scalar loop makes them\n", simd_name((enum simd)level), groups);
+    }
+    simd_force("avx512");
+}
+
 int main(int argc, char **argv)
 {
     test_blocks();
@@ -436,6 +475,7 @@ int main(int argc, char **argv)
     test_faults();
     test_stop();
     test_tally();
+    test_twins(argc > 2 ? atoi(argv[2]) : 3400);
     test_rule(argc > 1 ? atoi(argv[1]) : 1600);
     return 0;
 }
