@@ -170,7 +170,11 @@ size_t q4_recover_scalar(const uint16_t *values, size_t n, enum q4_scale kind, u
 
 size_t q4_recover(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks)
 {
-    return simd_level() == SIMD_AVX512 ? q4_recover_avx512(values, n, kind, blocks) : q4_recover_scalar(values, n, kind, blocks);
+    switch (simd_level()) {
+    case SIMD_AVX512: return q4_recover_avx512(values, n, kind, blocks);
+    case SIMD_AVX2: return q4_recover_avx2(values, n, kind, blocks);
+    default: return q4_recover_scalar(values, n, kind, blocks);
+    }
 }
 
 void q4_ratio_table(uint8_t table[Q4_RATIO_TABLE])

@@ -24,17 +24,20 @@ enum { LANES = 16, PAIRS = Q4_GROUP / 2 };
 AVX512_INLINE void transpose(const uint16_t *values, __m512i out[PAIRS])
 {
     __m512i a[16], b[16];
+#pragma GCC unroll 8
     for (int i = 0; i < 16; i += 2) {
         __m512i r0 = _mm512_loadu_si512(values + i * Q4_GROUP), r1 = _mm512_loadu_si512(values + (i + 1) * Q4_GROUP);
         a[i] = _mm512_unpacklo_epi32(r0, r1);
         a[i + 1] = _mm512_unpackhi_epi32(r0, r1);
     }
+#pragma GCC unroll 4
     for (int i = 0; i < 16; i += 4) {
         b[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
         b[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
         b[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
         b[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
     }
+#pragma GCC unroll 4
     for (int c = 0; c < 4; c++) {       /* 128-bit blocks: b[4 r + c] holds columns c, c + 4, … of rows 4 r .. 4 r + 3 */
         __m512i x = _mm512_shuffle_i32x4(b[c], b[4 + c], 0x88), y = _mm512_shuffle_i32x4(b[8 + c], b[12 + c], 0x88);
         __m512i z = _mm512_shuffle_i32x4(b[c], b[4 + c], 0xdd), w = _mm512_shuffle_i32x4(b[8 + c], b[12 + c], 0xdd);
@@ -71,6 +74,7 @@ struct peaks { __m512i up, down, top; };        /* largest positive and negative
 AVX512_INLINE struct peaks find_peaks(const __m512i p[PAIRS])
 {
     __m512i s = p[0], u = p[0];
+#pragma GCC unroll 15
     for (int j = 1; j < PAIRS; j++) {
         s = _mm512_max_epi16(s, p[j]);
         u = _mm512_max_epu16(u, p[j]);
@@ -92,6 +96,7 @@ AVX512_INLINE __m512i possible_m(const __m512i p[PAIRS], __m512 peak, const uint
     __m512i t0 = _mm512_loadu_si512(table), t1 = _mm512_loadu_si512(table + 64), set = _mm512_set1_epi32(-1);
     __m512 ratio = _mm512_div_ps(_mm512_set1_ps(Q4_RATIO_STEPS), peak);
     __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+#pragma GCC unroll 4
     for (int j = 0; j < PAIRS; j++) {
         __m512i a = _mm512_slli_epi32(p[j], 16), b = _mm512_and_si512(p[j], _mm512_set1_epi32(0x7fff0000));
         a = _mm512_and_si512(a, magnitude);
@@ -126,6 +131,7 @@ AVX512_INLINE struct ends take_all(const __m512i p[PAIRS], __m512 ratio, __m512i
     /* 840 / |q| by q & 15; level 0 is NaN. */
     const __m512 part = _mm512_setr_ps(__builtin_nanf(""), 840, 420, 280, 210, 168, 140, 120, 105, 120, 140, 168, 210, 280, 420, 840);
     struct ends all = {_mm512_setzero_ps(), _mm512_set1_ps(__builtin_inff())};
+#pragma GCC unroll 4
     for (int d = 3; d >= 0; d--) {
         __m512i acc = _mm512_setzero_si512();
 #pragma GCC unroll 4
@@ -145,6 +151,7 @@ AVX512_INLINE struct ends take_all(const __m512i p[PAIRS], __m512 ratio, __m512i
 AVX512_INLINE __m512i count(const struct ends *keep, __m512 c)
 {
     __m512i n = _mm512_setzero_si512();
+#pragma GCC unroll 8
     for (int i = 0; i < Q4_GROUP; i++) {
         /* "not outside": level 0 has no ends and is always given back */
         __mmask16 out = _mm512_cmp_ps_mask(c, keep[i].lo, _CMP_LE_OQ) | _mm512_cmp_ps_mask(c, keep[i].hi, _CMP_GE_OQ);
@@ -253,6 +260,7 @@ AVX512_INLINE void write_blocks(const struct result *r, uint8_t *blocks)
         _mm_storeu_si128((__m128i *)(to + 8 * Q4_BLOCK), _mm512_extracti32x4_epi32(g[i], 2));
         _mm_storeu_si128((__m128i *)(to + 12 * Q4_BLOCK), _mm512_extracti32x4_epi32(g[i], 3));
     }
+#pragma GCC unroll 16
     for (int i = 0; i < LANES; i++)
         __builtin_memcpy(blocks + i * Q4_BLOCK, &scale[i], 2);
 }

@@ -6,6 +6,7 @@
 /* The truth for one group; false = no block, nothing written. */
 bool q4_recover_group(const uint16_t *values, enum q4_scale kind, uint8_t *block);
 size_t q4_recover_scalar(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks);
+size_t q4_recover_avx2(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks);
 size_t q4_recover_avx512(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks);
 
 /* Which m allow a value, by ceil(Q4_RATIO_STEPS * |x| / peak): bit m - 1.  Holds every m with which a value may lie on the grid, float32 rounding of the
