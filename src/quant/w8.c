@@ -1,5 +1,6 @@
 #include <math.h>
-#include "quant/w8.h"
+#include "base/cpu.h"
+#include "quant/w8_twin.h"
 #include "tensor/dtype.h"
 
 /* |v| < 464 to E4M3, one rounding.  Below 2^-6 codes count steps of 2^-9: adding 2^14 leaves exactly that precision in a float32.  Above, three
@@ -28,27 +29,53 @@ static float clamp(float v, float top)
     return v > top ? top : v < -top ? -top : v;
 }
 
+uint16_t w8_peak_scalar(const uint16_t *row, size_t n)
+{
+    uint16_t peak = 0;
+    for (size_t i = 0; i < n; i++)
+        if ((row[i] & 0x7fff) > peak)
+            peak = row[i] & 0x7fff;
+    return peak;
+}
+
+void w8_codes_scalar(enum w8_kind kind, const uint16_t *row, size_t n, float scale, uint8_t *codes)
+{
+    for (size_t i = 0; i < n; i++) {
+        float v = clamp(bf16_to_f32(row[i]) / scale, w8_top(kind));
+        codes[i] = kind == W8_FP8 ? e4m3_from_f32(v) : (uint8_t)(int8_t)rintf(v);
+    }
+}
+
+void w8_values_scalar(enum w8_kind kind, const uint8_t *codes, size_t n, float scale, float *values)
+{
+    for (size_t i = 0; i < n; i++)
+        values[i] = (kind == W8_FP8 ? w8_e4m3_to_f32(codes[i]) : (float)(int8_t)codes[i]) * scale;
+}
+
 long w8_quantize_row(enum w8_kind kind, const uint16_t *row, size_t n, uint8_t *codes, float *scale)
 {
-    const float top = kind == W8_FP8 ? 448 : 127;
-    uint16_t peak = 0;
-    for (size_t i = 0; i < n; i++) {
-        uint16_t magnitude = row[i] & 0x7fff;
-        if (magnitude >= 0x7f80)
-            return (long)i;
-        if (magnitude > peak)
-            peak = magnitude;
+    enum simd level = simd_level();
+    uint16_t peak = level == SIMD_AVX512 ? w8_peak_avx512(row, n) : level == SIMD_AVX2 ? w8_peak_avx2(row, n) : w8_peak_scalar(row, n);
+    if (peak >= 0x7f80) {
+        long i = 0;
+        while ((row[i] & 0x7fff) < 0x7f80)
+            i++;
+        return i;
     }
-    const float s = *scale = peak ? bf16_to_f32(peak) / top : 1;
-    for (size_t i = 0; i < n; i++) {
-        float v = clamp(bf16_to_f32(row[i]) / s, top);
-        codes[i] = kind == W8_FP8 ? e4m3_from_f32(v) : (uint8_t)(int8_t)rintf(v);
+    *scale = peak ? bf16_to_f32(peak) / w8_top(kind) : 1;
+    switch (level) {
+    case SIMD_AVX512: w8_codes_avx512(kind, row, n, *scale, codes); break;
+    case SIMD_AVX2: w8_codes_avx2(kind, row, n, *scale, codes); break;
+    default: w8_codes_scalar(kind, row, n, *scale, codes);
     }
     return -1;
 }
 
 void w8_dequantize_row(enum w8_kind kind, const uint8_t *codes, size_t n, float scale, float *values)
 {
-    for (size_t i = 0; i < n; i++)
-        values[i] = (kind == W8_FP8 ? w8_e4m3_to_f32(codes[i]) : (float)(int8_t)codes[i]) * scale;
+    switch (simd_level()) {
+    case SIMD_AVX512: w8_values_avx512(kind, codes, n, scale, values); break;
+    case SIMD_AVX2: w8_values_avx2(kind, codes, n, scale, values); break;
+    default: w8_values_scalar(kind, codes, n, scale, values);
+    }
 }
