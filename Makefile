@@ -96,6 +96,8 @@ peers:
 layers:
 	@tests/layers.sh
 
+include sweep.mk
+
 .SECONDARY:
 -include $(LIB_OBJ:.o=.d) $(PROGRAMS:%=$(BUILD)/src/%.d) $(UNIT:%=$(BUILD)/tests/unit/%.d) \
 	$(TOOLS:$(BUILD)/tools/%=$(BUILD)/tests/tools/%.d)

@@ -24,10 +24,10 @@
 static const char SCHEMA[] = "q4sweep-result/1";
 static const char BASELINE[] = "text";
 
-/* Classes of weights.bytes_by_class in the order of the table. */
+/* Classes of weights.bytes_by_class in the order of the table; a column of zeros is left out of Markdown. */
 static const struct { const char *key, *title; } CLASSES[] = {
-    {"linears", "linears"}, {"ple", "per-layer embedding"}, {"embed", "embedding"}, {"lm_head", "lm_head"},
-    {"towers", "towers"}, {"other", "other"},
+    {"linear", "linears"}, {"experts", "experts"}, {"ple", "per-layer embedding"}, {"embed", "embedding"}, {"head", "lm_head"},
+    {"router", "routers"}, {"plain", "norms, scalars"}, {"tower", "towers"}, {"unknown", "unknown"},
 };
 enum { N_CLASSES = sizeof CLASSES / sizeof CLASSES[0] };
 
@@ -547,19 +547,32 @@ static void md_speed(struct buf *b, const struct results *rs) {
     free(level);
 }
 
+static bool class_present(const struct results *rs, size_t c) {
+    for (size_t i = 0; i < rs->n; i++)
+        if (rs->item[i].class_bytes[c])
+            return true;
+    return false;
+}
+
 static void md_bytes(struct buf *b, const struct results *rs) {
+    size_t shown = 0;
+
     buf_str(b, "\nBytes by class:\n\n| build |");
     for (size_t c = 0; c < N_CLASSES; c++)
-        buf_printf(b, " %s |", CLASSES[c].title);
+        if (class_present(rs, c)) {
+            buf_printf(b, " %s |", CLASSES[c].title);
+            shown++;
+        }
     buf_str(b, " all tensors |");
-    md_rule(b, N_CLASSES + 1);
+    md_rule(b, shown + 1);
     for (size_t i = 0; i < rs->n; i++) {
         const struct result *r = &rs->item[i];
         buf_str(b, "| ");
         md_row_name(b, rs, r);
         buf_str(b, " |");
         for (size_t c = 0; c < N_CLASSES; c++)
-            md_count(b, r->has_classes ? r->class_bytes[c] : -1);
+            if (class_present(rs, c))
+                md_count(b, r->has_classes ? r->class_bytes[c] : -1);
         md_count(b, r->has_classes ? tensor_bytes(r) : -1);
         buf_char(b, '\n');
     }
@@ -725,15 +738,14 @@ int main(int argc, char **argv) {
     const char *format = "md";
     const struct opt opts[] = {
         {"format", 0, OPT_CHOICE, &format, "md|csv", "layout of the tables", 0, 0},
-        {NULL, 0, OPT_FLAG, NULL, NULL, NULL, 0, 0},
+        {0},
     };
     const struct opt_spec spec = {
         .usage = "[--format md|csv] RESULT.json...",
         .about = "Print comparison tables of measured builds: decode tok/s and its ratio to the text build, bytes on disk and by class,\n"
                  "right answers, identical answers between builds.  Every figure is computed from the raw requests in the files.",
         .opts = opts,
-        .examples = "  tabulate out/e2b-nano/*.json\n  tabulate --format csv text.json emb4.json > table.csv",
-        .exits = "65 a file is not a result, or repeats a build",
+        .examples = "  tabulate out/e2b-nano/text.json out/e2b-nano/emb4.json\n  tabulate --format csv text.json emb4.json > table.csv",
         .min_operands = 1, .max_operands = -1,
     };
     struct results rs = {NULL, 0};

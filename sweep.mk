@@ -1,0 +1,45 @@
+# make sweep: for each build of a model one chain, repack -> check -> up -> measure -> down (pipelines/chain), then the table.
+# Included by the Makefile.
+#
+#   make sweep                                     a small synthetic Gemma 4 E2B, builds text and emb4
+#   make sweep MODEL=DIR BUILDS="text emb4"        a checkpoint on disk
+#   REPACK, SERVE, MEASURE                         more options for the recipes, the server, pipelines/measure
+#
+# A chain that fails does not stop the others; make exits non-zero at the end.  With -j chains overlap, but measurements do not.
+
+MODEL ?=
+BUILDS ?= text emb4
+TARGET ?= local
+OUT ?= out
+export OUT TARGET REPACK SERVE MEASURE
+
+SWEEP_PROGRAMS := st-extract q4-regrid emb-untie ct-pack ct-check gpu-decode gpu-serve sm-invoke tabulate
+# Not every script in pipelines/ makes a build.
+RECIPES := $(filter-out chain measure,$(notdir $(shell find pipelines -maxdepth 1 -type f -perm -u+x)))
+TARGETS := $(notdir $(wildcard pipelines/targets/*))
+# Shell text, expanded when a recipe runs: st-synth is built by then.  Another st-synth may make another model: another directory.
+SWEEP_MODEL = $(or $(MODEL),$(OUT)/source/$$(sha256sum <$(BIN)/st-synth | cut -c 1-16)/e2b-nano)
+
+.PHONY: sweep sweep-source $(BUILDS:%=sweep-%)
+## sweep: repack, check, serve and measure builds, print the table; MODEL=DIR BUILDS="text emb4" TARGET=local
+sweep: $(BUILDS:%=sweep-%)
+	@dir=$(OUT)/$$(basename "$(SWEEP_MODEL)" .safetensors); done=(); failed=; \
+	for build in $(BUILDS); do if [ -e "$$dir/$$build.json" ]; then done+=("$$dir/$$build.json"); else failed+=" $$build"; fi; done; \
+	if [ $${#done[@]} -gt 0 ]; then \
+	    $(BIN)/tabulate --format csv "$${done[@]}" >"$$dir/table.csv"; \
+	    $(BIN)/tabulate "$${done[@]}" | tee "$$dir/table.md"; \
+	fi; \
+	if [ -n "$$failed" ]; then echo "sweep: failed:$$failed: see the messages above" >&2; exit 1; fi
+
+# The dash: the others go on.  pdeathsig: a chain ends, and stops its server, also when make is killed outright; that needs make as
+# its parent, so the shell is replaced.
+$(BUILDS:%=sweep-%): sweep-%: sweep-source
+	-@exec setpriv --pdeathsig TERM -- env Q4BIN=$(abspath $(BIN)) pipelines/chain "$(SWEEP_MODEL)" $*
+
+sweep-source: $(SWEEP_PROGRAMS:%=$(BIN)/%) $(if $(MODEL),,$(BIN)/st-synth)
+	@for build in $(BUILDS); do case " $(RECIPES) " in *" $$build "*) ;; *) \
+	    echo "sweep: no build $$build: there are: $(sort $(RECIPES))" >&2; exit 64 ;; esac; done
+	@case " $(TARGETS) " in *" $(TARGET) "*) ;; *) echo "sweep: no target $(TARGET): there are: $(sort $(TARGETS))" >&2; exit 64 ;; esac
+	@model="$(SWEEP_MODEL)"; if [ ! -e "$$model" ]; then \
+	    if [ -n "$(MODEL)" ]; then echo "sweep: $$model: no such checkpoint" >&2; exit 66; fi; \
+	    mkdir -p "$$(dirname "$$model")"; $(BIN)/st-synth --size e2b -o "$$model"; fi

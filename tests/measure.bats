@@ -1,0 +1,183 @@
+#!/usr/bin/env bats
+# pipelines/measure against a client whose answers and times are known; targets/local with a server that only waits.
+load lib
+
+# A bin/ whose sm-invoke answers at once: a reply of n tokens takes 10 + 2n ms, requests start 1 ms apart; mul-0 is answered rightly.
+fake_bin() {
+    mkdir bin
+    ln -s "$BIN/st-extract" "$BIN/tabulate" bin/
+    cat >bin/sm-invoke <<'F'
+#!/bin/bash
+[ "$1" != --version ] || { echo "sm-invoke (q4sweep) 9.9.9, test"; exit; }
+cat >requests.part
+cat requests.part >>requests.jsonl
+echo "$*" >>calls
+jq -c --argjson cut "${CUT:-0}" --slurpfile all requests.part -n '$all | to_entries[] | .key as $i | .value
+    | {id, request_id: null, status: 200, scheduled_ms: $i, sent_ms: $i, ttft_ms: null, tpot_ms: null,
+       e2e_ms: (10.5 + 2 * .max_tokens), prompt_tokens: 9, completion_tokens: (.max_tokens - $cut),
+       text: (if .id == "mul-0" then " It is 1512.\n" else "no" end)}' <requests.part
+[ -z "${FAIL:-}" ] || { echo "sm-invoke: 1 of 40 requests failed; the first: HTTP 500" >&2; exit 69; }
+F
+    chmod +x bin/sm-invoke
+    export Q4BIN=$PWD/bin
+    echo '{"machine": {"cpu": "a cpu", "cpus": 2}, "engine": {"name": "gpu-serve", "version": "1"}}' >facts.json
+}
+
+a_build() {
+    [ -d build ] || cp -rL "$(golden e2b-nano)" build
+    rm -f build/golden* build/steps*
+}
+
+measure() { "$ROOT/pipelines/measure" --url http://127.0.0.1:9 --facts facts.json --model m --build text --target local -o r.json "$@" build; }
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    need_program st-extract tabulate
+    fake_bin
+    a_build
+}
+
+@test "the result holds every request, the setting and the build" {
+    run -0 --separate-stderr measure
+    [[ $stderr == *"nano model"*"3 replies of 16 and of 512 tokens"* ]]
+    holds '.schema == "q4sweep-result/1" and .model == "m" and .build == "text" and .target == "local"' r.json
+    holds '.settings | .reduced and .repeats == 3 and .short_tokens == 16 and .long_tokens == 512 and .temperature == 0' r.json
+    holds '(.short | length) == 3 and (.long | length) == 3 and all(.short[]; .completion_tokens == 16) and all(.long[]; .e2e_ms == 1034.5)' r.json
+    holds '[.parallel[] | [.concurrency, .tokens, (.requests | length)]] == [[1, 64, 1], [4, 256, 4], [16, 1024, 16]]' r.json
+    holds '[.parallel[].wall_ms] == [138.5, 141.5, 153.5]' r.json
+    holds '(.questions | length) == 40 and ([.questions[] | select(.right)] | map(.id)) == ["mul-0"]' r.json
+    holds '.questions[0].answer == " It is 1512.\n" and .questions[0].request.id == "mul-0"' r.json
+    holds '.machine.cpu == "a cpu" and .engine.name == "gpu-serve" and .tool.version == "9.9.9"' r.json
+    holds ".weights.bytes_on_disk == $(find build -type f -printf '%s\n' | jq -s add)" r.json
+    holds '.weights.bytes_by_class | .embed == 524288 and .ple == 917504 and (has("file") | not)' r.json
+    [ "$(echo r.json*)" = r.json ]
+}
+
+@test "every member that the schema requires is there, with its type" {
+    measure
+    holds "$(jq -r '
+        def types: if .type then ([.type] | flatten | map(if . == "integer" then "number" else . end)) else null end;
+        def check($path): (if types then "(\($path) | type | IN(\(types | map(tojson) | join(", "))))" else empty end),
+            (select(.properties) | . as $s | .required[]? as $k | $s.properties[$k] | check($path + "[\"" + $k + "\"]"));
+        [check(".")] | map(gsub("\\.\\["; ".[")) | join(" and ")' "$ROOT/data/result.schema.json")" r.json
+}
+
+@test "timed requests have fixed lengths; questions go one user message each" {
+    measure
+    [ "$(jq -s 'map(select(.ignore_eos)) | length' requests.jsonl)" = 27 ]
+    jq -es --slurpfile asked "$ROOT/data/questions.jsonl" \
+        'map(select(.ignore_eos | not)) | map([.id, .messages]) == ($asked | map([.id, [{role: "user", content: .prompt}]]))' requests.jsonl
+    [ "$(sort calls | uniq -c | tr -s ' ' | tr '\n' ';')" = " 3 --url http://127.0.0.1:9 --concurrency 1; 1 --url http://127.0.0.1:9 --concurrency 16; 1 --url http://127.0.0.1:9 --concurrency 4;" ]
+}
+
+@test "options replace the defaults, and the reduced ones are then not in force" {
+    run -0 --separate-stderr measure --repeats 2 --short 4 --long 8 --concurrency 2 --batches 3 --parallel-tokens 5 --question-tokens 7
+    [ -z "$stderr" ]
+    holds '.settings | [.short_tokens, .long_tokens, .repeats, .concurrency, .batches, .parallel_tokens, .question_tokens, .reduced]
+           == [4, 8, 2, [2], 3, 5, 7, false]' r.json
+    holds '(.parallel | length) == 3 and (.short | length) == 2' r.json
+}
+
+@test "tabulate computes the published decode rate from it" {
+    measure
+    run -0 tabulate --format csv r.json
+    [[ ${lines[1]} == m,text,local,500.000,1.0000,* ]]
+}
+
+@test "a failed request fails the measurement, and no result appears" {
+    FAIL=1 run -69 --separate-stderr measure
+    [[ $stderr == *"HTTP 500"* && $stderr == *"no result is written"* ]]
+    [ -z "$(compgen -G 'r.json*')" ]
+}
+
+@test "a server that does not honour ignore_eos is found out" {
+    CUT=1 run -65 --separate-stderr measure
+    [[ $stderr == *"short-16-0: asked for 16 tokens, got 15"* ]]
+    [ ! -e r.json ]
+}
+
+@test "mistakes" {
+    run -64 measure --repeats 0
+    run -64 measure --repeats x
+    run -64 measure --concurrency 1,,2
+    run -64 measure --nonsense
+    run -64 measure --long 16
+    run -64 measure build
+    run -64 "$ROOT/pipelines/measure"
+    echo '{}' >facts.json
+    run -65 measure
+    [ ! -e r.json ]
+}
+
+# --- targets/local ---
+
+# A server that prints its URL and waits as --until-eof asks.
+waiting_server() {
+    cat >bin/gpu-serve <<'F'
+#!/bin/bash
+[ "$1" != --version ] || { echo "gpu-serve (q4sweep) 9.9.9, test"; exit; }
+echo "$*" >options
+[ ! -e broken ] || { echo "gpu-serve: config.json: broken" >&2; exit 65; }
+sleep 0.2
+echo "http://127.0.0.1:12345"
+case " $* " in *" --until-eof "*) exec cat >/dev/null ;; *) exec sleep 1000 ;; esac
+F
+    printf '%s\n' '#!/bin/bash' 'echo "{\"layers\": 6}"' >bin/gpu-decode
+    chmod +x bin/*
+    export Q4STATE=$PWD/state
+    local=$ROOT/pipelines/targets/local
+}
+
+pid_of() { cut -d ' ' -f 1 state/pid; }
+gone() { for _ in $(seq 60); do kill -0 "$1" 2>/dev/null || return 0; sleep 0.05; done; return 1; }
+
+@test "local: up, url, facts, down" {
+    waiting_server
+    "$local" up build --some-option 3>&-
+    [ "$(cat options)" = "--model build --port 0 --some-option" ]
+    [ "$("$local" url)" = http://127.0.0.1:12345 ]
+    "$local" facts >f.json
+    holds '.engine.name == "gpu-serve" and .engine.version == "9.9.9" and .engine.info.layers == 6 and .machine.cpus >= 1' f.json
+    pid=$(pid_of)
+    run -64 "$local" up build
+    [[ $output == *"is up already"* ]]
+    kill -0 "$pid"
+    "$local" down
+    gone "$pid"
+    "$local" down
+    run -66 "$local" url
+    run -66 "$local" facts
+}
+
+@test "local: --until-eof ends the server when its input ends" {
+    waiting_server
+    mkfifo hold
+    exec 8<>hold
+    "$local" up build --until-eof <hold 8>&- 3>&-
+    pid=$(pid_of)
+    sleep 0.3
+    kill -0 "$pid"
+    exec 8>&-
+    gone "$pid"
+    run -66 "$local" url
+    "$local" down
+}
+
+@test "local: a server that does not start is an error with its reason and status" {
+    waiting_server
+    touch broken
+    run -65 --separate-stderr "$local" up build
+    [[ $stderr == *"config.json: broken"*"ended before it was ready"* ]]
+    run -66 "$local" up nowhere
+    run -64 "$local" sideways
+    run -66 "$local" url
+}
+
+@test "local: a recorded number that belongs to another process by now is left alone" {
+    waiting_server
+    "$local" up build --until-eof </dev/null 3>&- || true
+    sleep 1000 3>&- &
+    echo "$! 1" >state/pid
+    "$local" down
+    kill "$!"
+}

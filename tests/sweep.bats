@@ -1,0 +1,244 @@
+#!/usr/bin/env bats
+# make sweep: what is repeated and what is not, failures, signals.  A small project of its own with the real sweep.mk, pipelines/chain,
+# measure, targets/local, st-extract and tabulate; recipes, server and client are stand-ins that log each call to calls.log.
+# The last test runs the whole real sweep.
+load lib
+
+program() { cat >"bin/$1"; chmod +x "bin/$1"; }
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    unset OUT TARGET BUILDS MODEL REPACK SERVE MEASURE MAKEFLAGS MAKELEVEL MFLAGS
+    need_program st-extract tabulate
+    [ "$BATS_TEST_DESCRIPTION" != "${BATS_TEST_DESCRIPTION#real:}" ] || project
+}
+
+project() {
+    mkdir -p bin pipelines/targets
+    cp "$BIN/st-extract" "$BIN/tabulate" bin/
+    cp "$ROOT"/pipelines/{chain,measure} pipelines/
+    cp "$ROOT/pipelines/targets/local" pipelines/targets/
+    cp -r "$ROOT"/{data,sweep.mk} .
+    printf '%s\n' 'SHELL := bash' '.SHELLFLAGS := -eu -o pipefail -c' 'BIN := bin' 'include sweep.mk' >Makefile
+    for build in text emb4 ple4; do
+        cat >"pipelines/$build" <<'F'
+#!/bin/bash
+log=$PWD/calls.log src=${*: -2:1} out=${*: -1}
+echo "repack $(basename "$0") $(basename "$src")" >>"$log"
+[ ! -e "fail-$(basename "$0")" ] || { echo "ct-pack: stdin: this build is told to fail" >&2; exit 65; }
+mkdir "$out.part"; cp "$src"/* "$out.part"; mv -T "$out.part" "$out"
+F
+        chmod +x "pipelines/$build"
+    done
+    for p in q4-regrid emb-untie ct-pack; do echo "$p" | program $p; done
+    program ct-check <<'F'
+#!/bin/bash
+echo "check" >>calls.log
+echo '{"ok": true}'
+F
+    program gpu-decode <<<'echo "{}"'
+    program gpu-serve <<'F'
+#!/bin/bash
+[ "$1" != --version ] || { echo "gpu-serve (q4sweep) 9.9.9, test"; exit; }
+echo $$ >>servers
+echo "up $*" >>calls.log
+echo "http://127.0.0.1:12345"
+exec cat >/dev/null
+F
+    program sm-invoke <<'F'
+#!/bin/bash
+[ "$1" != --version ] || { echo "sm-invoke (q4sweep) 9.9.9, test"; exit; }
+echo measuring >>running
+[ "$(wc -l <running)" = 1 ] || echo overlap >>calls.log
+[ ! -e slow ] || sleep 30
+jq -c '{id, sent_ms: 1, e2e_ms: (2.0 * .max_tokens), completion_tokens: .max_tokens, text: "x"}'
+rm running
+F
+    program st-synth <<F
+#!/bin/bash
+echo synth >>calls.log
+mkdir -p "\${*: -1}"
+cp "$(golden e2b-nano)"/{config.json,model.safetensors} "\${*: -1}"
+F
+}
+
+calls() { sort calls.log 2>/dev/null | cut -d ' ' -f 1 | uniq -c | tr -s ' \n' ' '; }
+server_gone() {     # within three seconds
+    local pid
+    for _ in $(seq 60); do
+        for pid in $(cat servers); do kill -0 "$pid" 2>/dev/null && break; done || return 0
+        sleep 0.05
+    done
+    return 1
+}
+begun() { for _ in $(seq 200); do [ ! -e running ] || return 0; sleep 0.05; done; return 1; }
+no_litter() { [ -z "$(find out -name '*.part*' -o -name '.*.state')" ]; }
+
+@test "no arguments: two builds, their table, and no server left" {
+    run -0 --separate-stderr make sweep
+    [[ $output == *"### e2b-nano"*"| text | 500.0 | 1.00 |"*"| emb4 | 500.0 | 1.00 |"*"40 of 40"* ]]
+    [ "$(calls)" = " 2 check 2 repack 1 synth 2 up " ]
+    grep -q -- '--until-eof' calls.log
+    [ "$(cat out/e2b-nano/table.md)" = "$output" ]
+    [ "$(head -n 1 out/e2b-nano/table.csv | cut -d , -f 1-3)" = model,build,target ]
+    holds '.model == "e2b-nano" and .build == "emb4" and .target == "local"' out/e2b-nano/emb4.json
+    server_gone
+    no_litter
+}
+
+@test "finished steps are not repeated" {
+    make sweep
+    rm calls.log
+    run -0 --separate-stderr make sweep
+    [[ $output == *"| emb4 | 500.0 |"* ]]
+    [ "$(calls)" = "" ]
+}
+
+@test "another model, option, tool or recipe is another step" {
+    make sweep
+    rm calls.log
+    make sweep MEASURE='--repeats 2'                # measured again, no more
+    [ "$(calls)" = " 2 up " ]
+    rm calls.log
+    make sweep                                      # and the first measurement still counts
+    [ "$(calls)" = "" ]
+    make sweep SERVE=--fast
+    [ "$(calls)" = " 2 up " ]
+    rm calls.log
+    echo '# newer' >>bin/ct-check
+    make sweep                                      # checked again, no more
+    [ "$(calls)" = " 2 check " ]
+    rm calls.log
+    echo '# newer' >>pipelines/emb4
+    make sweep
+    [ "$(calls)" = " 1 check 1 repack 1 up " ]
+    rm calls.log
+    make sweep REPACK='--scale-dtype f16' BUILDS=text
+    [ "$(calls)" = " 1 check 1 repack 1 up " ]
+    rm calls.log
+    echo newer >>bin/q4-regrid
+    make sweep BUILDS=text
+    [ "$(calls)" = " 1 check 1 repack 1 up " ]
+}
+
+@test "weights replaced under the same name are another model" {
+    bin/st-synth m
+    make sweep MODEL=m BUILDS=text
+    rm calls.log
+    # One byte of data changes: the header, the sizes and the name stay.
+    printf '\001' | dd of=m/model.safetensors bs=1 seek="$(($(stat -c %s m/model.safetensors) - 1))" conv=notrunc status=none
+    make sweep MODEL=m BUILDS=text
+    [ "$(calls)" = " 1 check 1 repack 1 up " ]
+}
+
+@test "a failed build does not stop the others; make fails at the end and the table has the rest" {
+    touch fail-text
+    run -2 --separate-stderr make sweep BUILDS='text emb4 ple4'
+    [[ $output == *"| emb4 | 500.0 | n/a |"* && $output == *"| ple4 |"* && $output != *"| text |"* ]]
+    [[ $stderr == *"told to fail"*"failed: text"* ]]
+    [ "$(calls)" = " 2 check 3 repack 1 synth 2 up " ]
+    rm fail-text calls.log
+    run -0 make sweep BUILDS='text emb4 ple4'
+    [ "$(calls)" = " 1 check 1 repack 1 up " ]
+}
+
+@test "a build that worked once and fails now is not in the table" {
+    make sweep
+    touch fail-text
+    run -2 --separate-stderr make sweep REPACK=--x
+    [[ $output != *"| text |"* ]]
+}
+
+@test "a check that says no stops its chain before the server" {
+    program ct-check <<<'echo "check" >>calls.log; exit 1'
+    run -2 make sweep BUILDS=text
+    [ "$(calls)" = " 1 check 1 repack 1 synth " ]
+    run -2 make sweep BUILDS=text
+    [ "$(calls)" = " 2 check 1 repack 1 synth " ]
+    no_litter
+}
+
+@test "a failed measurement leaves no result and no server" {
+    program sm-invoke <<<'echo "sm-invoke: refused" >&2; exit 69'
+    run -2 make sweep BUILDS=text
+    [ -z "$(find out -name 'text*.json')" ]
+    server_gone
+    no_litter
+}
+
+@test "a server that does not start fails its chain" {
+    program gpu-serve <<<'echo "gpu-serve: out of memory" >&2; exit 75'
+    run -2 --separate-stderr make sweep BUILDS=text
+    [[ $stderr == *"out of memory"* ]]
+    no_litter
+}
+
+@test "-j: chains overlap, measurements do not" {
+    run -0 make -j4 sweep BUILDS='text emb4 ple4'
+    [ "$(calls)" = " 3 check 3 repack 1 synth 3 up " ]
+}
+
+@test "what does not exist is said before anything is done" {
+    run -2 make sweep BUILDS='text nonesuch'
+    [[ $output == *"no build nonesuch: there are: emb4 ple4 text"* ]]
+    run -2 make sweep TARGET=moon
+    [[ $output == *"no target moon: there are: local"* ]]
+    run -2 make sweep MODEL=nowhere
+    [[ $output == *"nowhere: no such checkpoint"* ]]
+    [ ! -e calls.log ]
+}
+
+# Start `make sweep` in the background as the leader of a process group, wait until its measurement runs.
+start_sweep() {
+    touch slow
+    setsid env --default-signal=INT make sweep >make.log 2>&1 3>&- &
+    make_pid=$!
+    begun
+    [ -n "$(cat servers)" ]
+}
+
+@test "make killed outright: the server is gone within seconds, and the next run goes on" {
+    start_sweep
+    kill -KILL "$make_pid"
+    server_gone
+    rm -f slow running
+    run -0 make sweep
+    [ "$(grep -c repack calls.log)" = 2 ]
+    no_litter
+}
+
+@test "the chain itself killed outright: the server is gone within seconds" {
+    start_sweep
+    pkill -KILL -f -P "$make_pid" pipelines/chain
+    server_gone
+    kill "$make_pid" || true
+}
+
+@test "Ctrl-C and SIGTERM stop everything" {
+    start_sweep
+    kill -INT -- "-$make_pid"
+    server_gone
+    run wait "$make_pid"
+    [ "$status" -ne 0 ]
+    rm -f running servers
+    setsid env --default-signal=INT make sweep >make.log 2>&1 3>&- &
+    make_pid=$!
+    begun
+    kill -TERM "$make_pid"
+    server_gone
+    no_litter
+}
+
+@test "real: the whole sweep of a nano E2B" {
+    need_program st-synth st-extract q4-regrid emb-untie ct-pack ct-check gpu-decode gpu-serve sm-invoke tabulate
+    [ -x "$ROOT/pipelines/text" ] && [ -x "$ROOT/pipelines/emb4" ]
+    run -0 --separate-stderr make --no-print-directory -C "$ROOT" CONFIG="$Q4CONFIG" OUT="$PWD/out" sweep
+    [[ $output == *"### e2b-nano"*"| text |"*"| emb4 |"* ]]
+    for build in text emb4; do
+        holds '(.questions | length) == 40 and .weights.bytes_by_class.linear > 0 and (.weights.provenance | length) > 0
+               and .weights.manifest_sha256 != null and (.engine.info | type) == "object"' "out/e2b-nano/$build.json"
+    done
+    # int4 embeddings are smaller than 16-bit ones
+    [ "$(jq .weights.bytes_by_class.ple out/e2b-nano/emb4.json)" -lt "$(jq .weights.bytes_by_class.ple out/e2b-nano/text.json)" ]
+    ! pgrep -f "gpu-serve --model $PWD/out"
+}
