@@ -73,7 +73,7 @@ UNIT_BIN := $(UNIT:%=$(BUILD)/unit/%)
 
 $(BUILD)/tools/%: $(BUILD)/tests/tools/%.o
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) $< -ljansson -lm -o $@
+	$(CC) $(LDFLAGS) $< -Wl,--as-needed -ljansson -lssl -lcrypto -lm -pthread -o $@
 
 # The fault shim is loaded into the programs, sanitized or not; a sanitizer brings its own malloc.
 $(BUILD)/tools/shim.so: tests/faults/shim.c

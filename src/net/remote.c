@@ -22,6 +22,7 @@ struct file {
     uint64_t size;
     char *head;             /* the first bytes */
     size_t head_n;
+    int generation;         /* counts how often `at` was found */
     bool stale;             /* `at` was refused: resolve again */
 };
 
@@ -32,6 +33,7 @@ struct chunk {
     size_t n, have, taken;
     char *data;
     bool asked;             /* a request for what is missing is under way */
+    int generation;         /* of the file's `at` that was asked */
     bool checked;           /* … and its answer's header was found right */
     int tries;              /* since the last byte */
     double not_before;      /* clock: when the next try may start */
@@ -228,37 +230,43 @@ static int learn(struct remote *r, struct file *f, struct http_reply *reply, str
     return 0;
 }
 
+/* Ask `*at` for the first bytes: 1 = it redirects and *at is now where to. */
+static int resolve_hop(struct remote *r, struct file *f, char **at, struct err *e)
+{
+    struct http_reply reply = {0};
+    struct err te = {0, ""};
+    char range[64], location[8192];
+    snprintf(range, sizeof range, "Range: bytes=0-%llu", (unsigned long long)HEAD_BYTES - 1);
+    int result = ask(r, *at, range, HEAD_BYTES + 1, &reply, &te);
+    if (result && te.code == EXIT_DATA)         /* longer than asked for */
+        result = no_ranges(r, f, e);
+    else if (result)
+        result = err_set(e, te.code, "%s", te.msg);
+    else if (reply.status >= 300 && reply.status < 400 && http_header(&reply, "Location", location, sizeof location)) {
+        char *next = http_join(*at, location);
+        free(*at);
+        *at = next;
+        result = next ? 1 : err_set(e, EXIT_DATA, "%s: %s: redirected to what is no http(s) URL", r->label, f->name);
+    } else
+        result = learn(r, f, &reply, e);
+    http_reply_free(&reply);
+    return result;
+}
+
 /* Follow redirects by hand, so that the token stays at home and the last URL is known. */
 static int resolve(struct remote *r, struct file *f, struct err *e)
 {
-    char range[64];
-    snprintf(range, sizeof range, "Range: bytes=0-%llu", (unsigned long long)HEAD_BYTES - 1);
+    char *at = xstrdup(f->url);
+    int more = 1;
+    for (int hop = 0; hop <= HOPS && more == 1; hop++)
+        more = resolve_hop(r, f, &at, e);
+    if (more == 1)
+        more = err_set(e, EXIT_UNAVAILABLE, "%s: %s: more than %d redirects", r->label, f->name, HOPS);
     free(f->at);
-    f->at = xstrdup(f->url);
+    f->at = at;
+    f->generation++;
     f->stale = false;
-    for (int hop = 0; hop <= HOPS; hop++) {
-        struct http_reply reply = {0};
-        struct err te = {0, ""};
-        char location[8192];
-        int bad = ask(r, f->at, range, HEAD_BYTES + 1, &reply, &te);
-        if (bad && te.code == EXIT_DATA)        /* longer than asked for */
-            bad = no_ranges(r, f, e);
-        else if (bad)
-            bad = err_set(e, te.code, "%s", te.msg);
-        else if (reply.status >= 300 && reply.status < 400 && http_header(&reply, "Location", location, sizeof location)) {
-            char *next = http_join(f->at, location);
-            http_reply_free(&reply);
-            if (!next)
-                return err_set(e, EXIT_DATA, "%s: %s: redirected to what is no http(s) URL", r->label, f->name);
-            free(f->at);
-            f->at = next;
-            continue;
-        } else
-            bad = learn(r, f, &reply, e);
-        http_reply_free(&reply);
-        return bad;
-    }
-    return err_set(e, EXIT_UNAVAILABLE, "%s: %s: more than %d redirects", r->label, f->name, HOPS);
+    return more;
 }
 
 static char *url_of(const struct remote *r, const char *name)
@@ -523,7 +531,8 @@ static void chunk_done(void *arg, const struct http_reply *reply, const struct e
     else if (status == 416)
         (void)changed(r, f, "the range is gone", &r->fault);
     else if ((status == 401 || status == 403 || status == 404 || status == 410) && strcmp(f->at, f->url) != 0 && c->tries < r->retries) {
-        f->stale = true;
+        /* Others in flight may have found the new place already. */
+        f->stale = f->stale || c->generation == f->generation;
         c->tries++;
     } else if (e->code == EXIT_NOPERM || e->code == EXIT_USAGE)
         err_set(&r->fault, e->code, "%s", e->msg);
@@ -557,6 +566,7 @@ static int start_chunk(struct remote *r, struct chunk *c, struct err *e)
     struct http_request q = {.method = "GET", .url = c->file->at, .headers = headers, .stall = STALL, .buffer = 256 << 10};
     struct http_sink sink = {chunk_data, chunk_done, c};
     c->asked = true;
+    c->generation = c->file->generation;
     c->checked = false;
     return http_start(r->http, &q, &sink, e);
 }
