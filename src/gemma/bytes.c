@@ -1,0 +1,104 @@
+#include "gemma/bytes.h"
+
+#include <string.h>
+
+/* The stream's block of a recovered weight (quant/q4.h, which this module does not know): 18 bytes for 32 values. */
+enum { BLOCK_BYTES = 18, BLOCK_VALUES = 32 };
+
+static bool ends(const char *name, const char *end)
+{
+    const size_t n = strlen(name), k = strlen(end);
+    return n >= k && !strcmp(name + n - k, end);
+}
+
+/* Weights that the tensor holds: eight to a word when packed, 32 to a block when recovered, none in what only describes them. */
+static uint64_t params_of(const struct st_tensor *t)
+{
+    if (ends(t->name, ".weight_packed"))
+        return 8 * st_nelem(t);
+    if (ends(t->name, "_q4"))
+        return st_nelem(t) / BLOCK_BYTES * BLOCK_VALUES;
+    if (ends(t->name, ".weight_scale") || ends(t->name, ".weight_shape") || ends(t->name, ".weight_zero_point") ||
+        ends(t->name, ".weight_g_idx") || ends(t->name, ".input_scale"))
+        return 0;
+    return st_nelem(t);
+}
+
+static enum gemma_class class_of(const char *name)
+{
+    const enum gemma_class cls = gemma_classify(name);
+    return cls == GC_LINEAR && strstr(name, ".experts.") ? GC_EXPERTS : cls;
+}
+
+static double share_read(const struct gemma *g, const struct st_tensor *t, enum gemma_class cls, bool head_stored)
+{
+    if (ends(t->name, ".weight_shape") || gemma_is_dead(g, t->name))
+        return 0;
+    switch (cls) {
+    case GC_EXPERTS:
+        return g->experts ? (double)g->top_k / g->experts : 1;
+    case GC_EMBED:
+        return head_stored ? 1.0 / g->vocab : 1;
+    case GC_PLE:
+        return g->ple_vocab ? 1.0 / g->ple_vocab : 0;
+    case GC_TOWER:
+    case GC_FILE:
+    case GC_UNKNOWN:
+        return 0;
+    default:
+        return 1;
+    }
+}
+
+static void add(struct gemma_amount *a, const struct st_tensor *t, double share)
+{
+    a->tensors++;
+    a->params += params_of(t);
+    a->bytes += t->nbytes;
+    a->read += share * (double)t->nbytes;
+}
+
+void gemma_bytes_count(struct gemma_bytes *b, const struct gemma *g, const struct st_header *h)
+{
+    bool head_stored = false;
+
+    memset(b, 0, sizeof *b);
+    for (size_t i = 0; i < h->n; i++)
+        head_stored |= gemma_classify(h->t[i].name) == GC_HEAD;
+    for (size_t i = 0; i < h->n; i++) {
+        const struct st_tensor *t = &h->t[i];
+        const enum gemma_class cls = class_of(t->name);
+        const double share = share_read(g, t, cls, head_stored);
+        add(&b->cls[cls], t, share);
+        if (cls != GC_TOWER && cls != GC_FILE && cls != GC_UNKNOWN)
+            add(&b->text, t, share);
+    }
+}
+
+/* K and V of one position of a layer. */
+static uint64_t position(const struct gemma_layer *l, unsigned value)
+{
+    return 2u * (uint64_t)l->kv_heads * (uint64_t)l->head_dim * value;
+}
+
+uint64_t gemma_kv_bytes(const struct gemma *g, unsigned value)
+{
+    uint64_t sum = 0;
+
+    for (int i = 0; i < g->layers; i++)
+        if (g->layer[i].kv_from == i)
+            sum += position(&g->layer[i], value);
+    return sum;
+}
+
+double gemma_kv_read(const struct gemma *g, double context, unsigned value)
+{
+    double sum = 0;
+
+    for (int i = 0; i < g->layers; i++) {
+        const struct gemma_layer *l = &g->layer[i];
+        const double seen = !l->full && context > g->window ? g->window : context;
+        sum += seen * (double)position(&g->layer[l->kv_from], value);
+    }
+    return sum;
+}
