@@ -28,8 +28,8 @@ struct slot {
     size_t bytes;
 };
 
-/* head <= next <= tail count lines: written up to head, started up to next, read up to tail.  All under the lock, except that the
- * thread of the loop alone touches a slot while it is RUNNING. */
+/* Counts of lines: written up to head, started up to next, read up to tail; head may pass next over lines that are not sent.  All under the
+ * lock, except that the thread of the loop alone touches a slot while it is RUNNING. */
 struct load {
     const struct load_options *o;
     struct jsonl *in;
@@ -208,7 +208,8 @@ static struct slot *due(struct load *l, double *wait)
     struct slot *s = NULL;
     *wait = 1.0;
     pthread_mutex_lock(&l->lock);
-    while (l->next < l->tail && slot_at(l, l->next)->state == DONE) l->next++;     /* a bad line is answered already */
+    if (l->next < l->head) l->next = l->head;       /* bad lines are answered without being sent, perhaps written already */
+    while (l->next < l->tail && slot_at(l, l->next)->state == DONE) l->next++;
     if (l->next < l->tail) {
         double now = clock_seconds();
         if (l->start == 0) l->start = now;
@@ -239,9 +240,10 @@ static bool finished(struct load *l)
 static void send_all(struct load *l)
 {
     struct err e = {0};
-    while (!finished(l)) {
+    for (;;) {
         double wait;
         for (struct slot *s; (s = due(l, &wait));) send_slot(l, s);
+        if (finished(l)) return;
         if (http_run(l->client, wait, &e) < 0) fail(l, &e);
     }
 }
