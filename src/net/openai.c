@@ -196,6 +196,7 @@ void openai_refusal(const char *body, size_t n, char *out, size_t out_n)
     const char *message = json_string_value(json_is_object(error) ? json_object_get(error, "message") : error);
     if (!message) message = json_string_value(json_object_get(v, "message"));
     if (message) snprintf(out, out_n, "%s", message);
-    else snprintf(out, out_n, "%.*s", (int)(n < 300 ? n : 300), n ? body : "no explanation");
+    else if (n) snprintf(out, out_n, "%.*s", (int)(n < 300 ? n : 300), body);
+    else snprintf(out, out_n, "no explanation");
     json_decref(v);
 }

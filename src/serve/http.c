@@ -330,7 +330,7 @@ static void on_completed(void *arg, struct MHD_Connection *c, void **cls, enum M
     pthread_mutex_unlock(&x->lock);
     if (s->o.log && status) {
         client_name(c, client, sizeof client);
-        s->o.log(client, x->method, x->path, status);
+        s->o.log(client, x->method, x->path, status, MHD_get_reason_phrase_for((unsigned)status));
     }
     exchange_drop(x);
     pthread_mutex_lock(&s->lock);

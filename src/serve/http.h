@@ -23,7 +23,7 @@ struct http_server_options {
     size_t body_max;
     unsigned connections;       /* more wait to be accepted */
     const char *key_file;       /* NULL = no key */
-    void (*log)(const char *client, const char *method, const char *path, int status);    /* NULL = none */
+    void (*log)(const char *client, const char *method, const char *path, int status, const char *reason);    /* NULL = none */
 };
 /* Listens and answers from now on.  EXIT_UNAVAILABLE when the port is taken. */
 struct http_server *http_server_start(const struct http_server_options *o, exchange_handler *fn, void *arg, struct err *e) MUST_CHECK;

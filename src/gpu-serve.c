@@ -1,0 +1,203 @@
+/* gpu-serve: a build directory behind HTTP: SageMaker's container contract and OpenAI's API, with continuous batching. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include "base/json.h"
+#include "base/opt.h"
+#include "serve/api.h"
+#include "serve/log.h"
+
+#define GIB (1024.0 * 1024 * 1024)
+
+static int signal_pipe[2];
+
+static void on_signal(int sig)
+{
+    static volatile sig_atomic_t again;
+    unsigned char byte = (unsigned char)sig;
+    if (again++) _exit(128 + sig);      /* asked twice: at once */
+    if (write(signal_pipe[1], &byte, 1) < 0) _exit(128 + sig);
+}
+
+static void catch_signals(void)
+{
+    struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    if (pipe(signal_pipe)) die_msg(EXIT_TEMPFAIL, "cannot make a pipe: %s", strerror(errno));
+    sigaction(SIGTERM, &a, NULL);
+    sigaction(SIGINT, &a, NULL);
+    sigaction(SIGHUP, &a, NULL);
+    sigaction(SIGPIPE, &(struct sigaction){.sa_handler = SIG_IGN}, NULL);      /* a client that hangs up is no reason to end */
+}
+
+/* Until a signal comes (returned) or, with until_eof, stdin ends (0). */
+static int wait_for_the_end(bool until_eof)
+{
+    struct pollfd p[2] = {{.fd = signal_pipe[0], .events = POLLIN}, {.fd = until_eof ? 0 : -1, .events = POLLIN}};
+    char dropped[4096];
+    unsigned char sig = 0;
+    for (;;) {
+        if (poll(p, 2, -1) < 0) continue;
+        if (p[0].revents && read(signal_pipe[0], &sig, 1) == 1) return sig;
+        if (p[1].revents && read(0, dropped, sizeof dropped) <= 0 && errno != EINTR) return 0;
+    }
+}
+
+/* Every client is a descriptor. */
+static unsigned allow_connections(void)
+{
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r)) return 512;
+    r.rlim_cur = r.rlim_max < 65536 ? r.rlim_max : 65536;
+    setrlimit(RLIMIT_NOFILE, &r);
+    return r.rlim_cur > 128 ? (unsigned)r.rlim_cur - 64 : 64;
+}
+
+static double available_memory(void)
+{
+    FILE *f = fopen("/proc/meminfo", "r");
+    char line[128];
+    double kib = 0;
+    while (f && fgets(line, sizeof line, f) && sscanf(line, "MemAvailable: %lf", &kib) != 1) { }
+    if (f) fclose(f);
+    return kib * 1024;
+}
+
+/* Tokens for K/V: what was asked for, else what half of the free memory holds, and never more than all places can use. */
+static long kv_tokens(const struct engine *en, long asked, long places)
+{
+    long context = engine_max_context(en);
+    double bytes = available_memory() / 2, each = (double)engine_kv_bytes(en, context), most = (double)places * (double)context;
+    double fits = asked ? (double)asked : each > 0 && bytes > 0 ? bytes / each * (double)context : most;
+    return (long)(fits < most ? fits : most);
+}
+
+/* 650783 as "650,783". */
+static const char *grouped(long n, char out[32])
+{
+    char digits[24];
+    int len = snprintf(digits, sizeof digits, "%ld", n), at = 0;
+    for (int i = 0; i < len; i++) {
+        if (i && (len - i) % 3 == 0) out[at++] = ',';
+        out[at++] = digits[i];
+    }
+    out[at] = 0;
+    return out;
+}
+
+static void log_start(const struct engine *en, const char *dir, long kv)
+{
+    const struct engine_facts *f = engine_facts(en);
+    long context = engine_max_context(en);
+    double each = (double)engine_kv_bytes(en, context) / (double)context;
+    serve_log("Initializing a V1 LLM engine (v%s) with config: model='%s', max_seq_len=%ld, device_config=%s, math=%s, simd=%s, threads=%d", version_string(), dir,
+        context, f->device, f->math, f->simd, f->threads);
+    serve_log("Using max model len %ld", context);
+    serve_log("Model loading took %.2f GiB memory and %.6f seconds", (double)f->weight_bytes / GIB, f->load_seconds);
+    serve_log("Available KV cache memory: %.2f GiB", each * (double)kv / GIB);
+    char tokens[32], each_request[32];
+    serve_log("GPU KV cache size: %s tokens, Maximum concurrency for %s tokens per request: %.2fx", grouped(kv, tokens), grouped(context, each_request),
+        (double)kv / (double)context);
+}
+
+static void log_request(const char *client, const char *method, const char *path, int status, const char *reason)
+{
+    serve_log_http("%s - \"%s %s HTTP/1.1\" %d %s", client, method, path, status, reason);
+}
+
+/* The last part of the directory's name. */
+static char *model_name(const char *dir)
+{
+    size_t n = strlen(dir), from;
+    while (n > 1 && dir[n - 1] == '/') n--;
+    for (from = n; from && dir[from - 1] != '/'; from--) { }
+    return xstrndup(dir + from, n - from);
+}
+
+static void announce(const char *url)
+{
+    struct err e = {0};
+    serve_log_http("Application startup complete.");
+    printf("%s\n", url);
+    if (finish_stdout(&e)) die(&e);
+}
+
+struct options {
+    struct engine_options engine;
+    struct batch_options batch;
+    struct http_server_options http;
+    const char *model, *name;
+    long threads, body_max;
+    bool until_eof;
+};
+
+static void parse(struct options *o, int argc, char **argv)
+{
+    const struct opt opts[] = {
+        {"model", 'm', OPT_STR, &o->model, "DIR", "the build or checkpoint to serve", 0, 0},
+        {"port", 0, OPT_INT, &o->http.port, "PORT", "listen on PORT; 0 picks a free one", 0, 65535},
+        {"address", 0, OPT_STR, &o->http.address, "ADDRESS", "listen on this numeric address", 0, 0},
+        {"until-eof", 0, OPT_FLAG, &o->until_eof, NULL, "stop when stdin ends", 0, 0},
+        {"api-key-file", 0, OPT_STR, &o->http.key_file, "FILE", "require the key in FILE as a bearer token", 0, 0},
+        {"served-model-name", 0, OPT_STR, &o->name, "NAME", "name in /v1/models (default: DIR's last part)", 0, 0},
+        {"device", 0, OPT_CHOICE, &o->engine.device, "auto|cpu|cuda", "where to compute", 0, 0},
+        {"math", 0, OPT_CHOICE, &o->engine.math, "exact", "arithmetic of the engine", 0, 0},
+        {"threads", 'j', OPT_INT, &o->threads, "N", "threads of the engine; 0 = one per CPU", 0, 1024},
+        {"max-context", 0, OPT_INT, &o->engine.max_context, "N", "tokens of prompt and completion; 0 = what the model was made for", 0, 1 << 24},
+        {"batch", 0, OPT_INT, &o->batch.max_running, "N", "sequences that run together", 1, BATCH_RUNNING_MAX},
+        {"max-queue", 0, OPT_INT, &o->batch.max_waiting, "N", "sequences that may wait; more are answered 429", 0, 100000},
+        {"kv-tokens", 0, OPT_INT, &o->batch.kv_tokens, "N", "tokens of all sequences together; 0 = from free memory", 0, 1L << 30},
+        {"body-max", 0, OPT_SIZE, &o->body_max, "BYTES", "largest request body", 1024, 1L << 30},
+        {0}};
+    const struct opt_spec spec = {
+        .usage = "--model DIR --port PORT|0 [--address ADDRESS] [--until-eof] [options]",
+        .about = "Serve a model over HTTP: /ping and /invocations as a SageMaker container does, OpenAI's /v1 routes with streaming, /metrics.\n"
+                 "Prints its URL as one line when ready.  SIGTERM finishes what runs, refuses what is new and exits 0.",
+        .opts = opts,
+        .examples = "  gpu-serve --model build/e2b-emb4 --port 8080\n"
+                    "  curl -s http://127.0.0.1:8080/v1/completions -H 'Content-Type: application/json' -d '{\"prompt\":\"The sky is\",\"max_tokens\":16}'",
+        .exits = "69 the port is taken or the device is not there"};
+    opt_parse(&spec, argc, argv);
+    if (!o->model) opt_usage("--model is missing: give the build to serve");
+    if (o->http.port < 0) opt_usage("--port is missing: give a port, or 0 for any free one");
+    o->engine.threads = (int)o->threads;
+    o->http.body_max = (size_t)o->body_max;
+    o->http.log = log_request;
+}
+
+int main(int argc, char **argv)
+{
+    prog_init(argv[0]);
+    struct options o = {.engine = {.device = "auto"}, .batch = {.max_running = 32, .max_waiting = 256}, .http = {.address = "127.0.0.1", .port = -1},
+        .body_max = 16L << 20};
+    struct err e = {0};
+    parse(&o, argc, argv);
+    o.http.connections = allow_connections();
+    struct api *api = api_new();
+    struct http_server *http = http_server_start(&o.http, api_handle, api, &e);
+    struct engine *en = http ? engine_open(o.model, &o.engine, &e) : NULL;
+    if (!en) die(&e);
+    catch_signals();
+    o.batch.kv_tokens = kv_tokens(en, o.batch.kv_tokens, o.batch.max_running);
+    log_start(en, o.model, o.batch.kv_tokens);
+    struct batch *batch = batch_start(en, &o.batch, &e);
+    if (!batch) die(&e);
+    char *name = o.name ? xstrdup(o.name) : model_name(o.model);
+    api_ready(api, en, batch, name);
+    announce(http_server_url(http));
+    int sig = wait_for_the_end(o.until_eof);
+    serve_log_http("Shutting down");
+    api_drain(api);
+    batch_drain(batch);
+    http_server_stop(http);
+    batch_free(batch);
+    api_free(api);
+    engine_close(en);
+    free(name);
+    return sig == SIGINT || sig == SIGHUP ? 128 + sig : 0;
+}
