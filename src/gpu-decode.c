@@ -155,8 +155,8 @@ static int begin(struct line *l, const json_t *request, struct err *e)
 
     if (id && !json_is_null(id) && !json_is_string(id) && !json_is_integer(id))
         return err_set(e, EXIT_DATA, "id: neither a string nor an integer");
-    if (id)
-        json_decref(l->id), l->id = json_incref((json_t *)id);
+    if (id)                     /* in place of the null singleton, which is not counted */
+        l->id = json_incref((json_t *)id);
     if (request_parse(&r, job.engine, request, e))
         return -1;
     l->gen = gen_new(job.engine, &r);
@@ -180,7 +180,9 @@ static bool read_line(void)
     struct line *l = xcalloc(1, sizeof *l);
     l->id = json_null();
     job.line[job.n++] = l;
-    if (got < 0 || begin(l, request, &e)) {
+    if (got < 0) {
+        fail_line(l, &e);
+    } else if (begin(l, request, &e)) {
         struct err full = {0};
         (void)err_set(&full, e.code, "line %ld: %s", number, e.msg);
         fail_line(l, &full);

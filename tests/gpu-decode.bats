@@ -1,0 +1,251 @@
+#!/usr/bin/env bats
+# gpu-decode: equal to transformers on every architecture and exact build; requests, stops, sampling; every kind of broken model.
+load lib
+
+NANO="e2b-nano e4b-nano 12b-nano 26b-nano 31b-nano gemma3-nano"
+
+decode() { gpu-decode --device cpu "$@"; }
+
+# The golden prompts of a folder as lines: p0, p1, p2, 24 tokens each.
+prompts() {     # DIR
+    jq -c '.prompts | to_entries[] | {id: "p\(.key)", prompt_ids: .value.ids, max_tokens: 24, ignore_eos: true}' "$1/golden.json"
+}
+
+# The answer with this id.
+answer_holds() {        # ID FILTER FILE
+    jq -c --arg id "$1" 'select((.id | tostring) == $id)' "$3" > answer
+    holds "$2" answer
+}
+
+greedy() { jq -c '.prompts[].greedy_f32' "$1/golden.json"; }
+
+# A model directory (the golden one's weights) against its golden folder, within 5e-4 in logits and 1e-4 of the largest hidden value.
+equals_golden() {       # MODEL GOLDEN [OPTION…]
+    local model=$1 want=$2 p layer layers
+    shift 2
+    prompts "$want" | decode --model "$model" --logits l.st --trace t.st "$@" > out 2> err || { cat err; return 1; }
+    diff <(jq -c .token_ids out) <(greedy "$want") || return 1
+    for p in 0 1 2; do
+        close_to "$(max_diff "l.st:logits.p$p" "$want/golden.safetensors:p$p.logits")" 0 5e-4 || return 1
+        close_to "$(max_diff "l.st:decode.p$p" "$want/golden.safetensors:p$p.decode_logits")" 0 5e-4 || return 1
+    done
+    layers=$(jq '(.text_config // .).num_hidden_layers' "$want/config.json")
+    for layer in $(seq 0 "$layers"); do
+        close_to "$(max_diff "t.st:hidden.p0.$layer" "$want/golden.safetensors:p0.hidden.$layer")" 0 2e-3 || return 1
+    done
+}
+
+@test "every nano checkpoint equals transformers: logits, hidden states, greedy tokens, in one pass and through the cache" {
+    for size in $NANO; do
+        dir=$(golden "$size")
+        equals_golden "$dir" "$dir" || { echo "in $size"; return 1; }
+    done
+}
+
+@test "text, emb4 and full builds with exact scales equal their source" {
+    need_program ct-pack emb-untie
+    for size in $NANO; do
+        dir=$(golden "$size")
+        for build in text emb4 full; do
+            rm -rf b
+            "$ROOT/pipelines/$build" --scale-dtype f16 "$dir" b 2> build.err || continue    # full of a model without towers
+            equals_golden b "$dir" || { echo "in $size $build"; return 1; }
+        done
+    done
+}
+
+# An 8-bit build's weights as float32: then the same model without quantization.
+@test "fp8 and int8 builds run, and the 4-bit tables beside them change nothing" {
+    need_program ct-pack emb-untie
+    dir=$(golden e2b-nano)
+    for kind in fp8 int8; do
+        "$ROOT/pipelines/$kind" --scale-dtype f16 "$dir" "$kind"
+        "$ROOT/pipelines/${kind}emb4" --scale-dtype f16 "$dir" "${kind}emb4"
+        prompts "$dir" | decode --model "$kind" --logits a.st > a
+        prompts "$dir" | decode --model "${kind}emb4" --logits b.st > b
+        same_bytes a.st b.st
+        diff <(jq -c .token_ids a) <(jq -c .token_ids b)
+    done
+    # int8 is the finer of the two: nearer to the source
+    close_to "$(prompts "$dir" | decode --model int8 --logits l.st > /dev/null && max_diff l.st:logits.p0 "$dir/golden.safetensors:p0.logits")" 0 2
+}
+
+@test "the same bytes whatever the SIMD level, the threads, and the lines that run together" {
+    dir=$(golden 26b-nano)
+    prompts "$dir" | decode --model "$dir" --logits 1.st --simd scalar -j 1 2> err > 1 || { cat err; false; }
+    for options in "--simd avx2 -j 3" "-j 2 --batch 2" "--batch 3"; do
+        # shellcheck disable=SC2086
+        prompts "$dir" | decode --model "$dir" --logits 2.st $options > 2 2> err || { grep -q 'does not have it' err && continue; cat err; false; }
+        same_bytes 1.st 2.st
+        diff <(jq -c 'del(.simd)' 1) <(jq -c 'del(.simd)' 2)
+    done
+}
+
+@test "Gemma 3 270M: the golden prompts, the one past the window included" {
+    need_gemma3_270m
+    g=$(golden gemma-3-270m)/golden.json
+    jq -c '.prompts[] | {id: .name, prompt_ids, max_tokens: (.f32.greedy_ids | length), ignore_eos: true}' "$g" | decode --model "$REAL" > out
+    diff <(jq -c .token_ids out) <(jq -c '.prompts[].f32.greedy_ids' "$g")
+    diff <(jq .text out) <(jq '.prompts[].f32.text' "$g")
+}
+
+@test "auto says what ran, on stderr and in the result; cuda is never silently the CPU" {
+    dir=$(golden gemma3-nano)
+    echo '{"id": 1, "prompt_ids": [2, 5], "max_tokens": 2}' | gpu-decode --model "$dir" > out 2> err
+    grep -q 'running on the CPU' err
+    holds '.device == "cpu" and .math == "exact" and (.simd | length > 0)' out
+    run -69 --separate-stderr gpu-decode --model "$dir" --device cuda < /dev/null
+    [ -z "$output" ]
+}
+
+@test "answers come in input order with ids, null text without a tokenizer, and the prompt's and completion's lengths" {
+    dir=$(golden gemma3-nano)
+    printf '%s\n' '{"id": "b", "prompt_ids": [2, 3, 4], "max_tokens": 5, "ignore_eos": true}' '{"id": 7, "prompt_ids": [2], "max_tokens": 1}' |
+        decode --model "$dir" --batch 2 > out
+    [ "$(jq -c .id out | tr '\n' ' ')" = '"b" 7 ' ]
+    answer_holds b '.text == null and .prompt_tokens == 3 and .completion_tokens == 5 and .finish_reason == "length" and (.token_ids | length) == 5' out
+}
+
+@test "a bad line gives its error, the others their answers, and 65" {
+    dir=$(golden gemma3-nano)
+    cat > in << 'LINES'
+{"id": "empty", "prompt_ids": []}
+{"id": "range", "prompt_ids": [2, 1024]}
+{"id": "negative", "prompt_ids": [-1]}
+{"id": "two", "prompt_ids": [2], "prompt": "x"}
+{"id": "none"}
+{"id": "notok", "prompt": "x"}
+{"id": "temperature", "prompt_ids": [2], "temperature": "hot"}
+{"id": "max", "prompt_ids": [2], "max_tokens": 0}
+{"id": "topp", "prompt_ids": [2], "top_p": 0}
+{"id": "bias", "prompt_ids": [2], "logit_bias": {"5000": 1}}
+{"id": "stop", "prompt_ids": [2], "stop": [""]}
+{"id": {"a": 1}, "prompt_ids": [2]}
+not json
+[1]
+{"id": "good", "prompt_ids": [2, 3], "max_tokens": 2}
+LINES
+    run -65 --separate-stderr decode --model "$dir" < in
+    printf '%s\n' "$output" > out
+    [ "$(wc -l < out)" = 15 ]
+    [ "$(jq -c 'select(.error) | .id' out | wc -l)" = 14 ]
+    answer_holds good '.completion_tokens == 2' out
+    answer_holds range '.error | test("1024")' out
+    answer_holds temperature '.error | test("temperature")' out
+}
+
+@test "a prompt longer than the context is refused, one that fits is cut at its end" {
+    dir=$(golden gemma3-nano)
+    printf '%s\n' '{"id": 1, "prompt_ids": [2, 3, 4, 5, 6, 7, 8, 9]}' '{"id": 2, "prompt_ids": [2, 3, 4], "max_tokens": 100, "ignore_eos": true}' > in
+    run -65 --separate-stderr decode --model "$dir" --max-context 8 < in
+    printf '%s\n' "$output" > out
+    answer_holds 1 '.error | test("context of 8")' out
+    answer_holds 2 '.completion_tokens == 5 and .finish_reason == "length"' out
+}
+
+@test "sampling: the seed decides, not the neighbours; bias, bans and penalties reach the choice" {
+    dir=$(golden gemma3-nano)
+    line() { jq -cn --argjson o "$1" '{prompt_ids: [2, 9, 11], max_tokens: 12, ignore_eos: true} + $o'; }
+    { line '{"id": "a", "temperature": 1, "seed": 5}'; line '{"id": "b", "temperature": 1, "seed": 6}'; line '{"id": "c", "temperature": 1, "seed": 5, "top_k": 1}'
+      line '{"id": "d"}'; line '{"id": "e", "logit_bias": {"77": 100}}'; line '{"id": "f", "temperature": 0.7, "top_p": 0.9, "min_p": 0.01, "seed": 1}'; } > in
+    decode --model "$dir" < in > together --batch 6
+    while read -r l; do decode --model "$dir" <<< "$l"; done < in > alone
+    same_bytes together alone
+    ids() { jq -c --arg id "$1" 'select(.id == $id) | .token_ids' together; }
+    [ "$(ids a)" != "$(ids b)" ]
+    [ "$(ids c)" = "$(ids d)" ]
+    [ "$(ids e)" = "[77,77,77,77,77,77,77,77,77,77,77,77]" ]
+}
+
+@test "an end token ends, min_tokens and suppress_tokens hold it off" {
+    cp -r "$(golden gemma3-nano)" m
+    chmod -R u+w m
+    first=$(echo '{"id": 1, "prompt_ids": [2, 9], "max_tokens": 1, "ignore_eos": true}' | decode --model m | jq '.token_ids[0]')
+    echo "{\"eos_token_id\": [1, $first]}" > m/generation_config.json
+    echo '{"id": 1, "prompt_ids": [2, 9], "max_tokens": 6}' | decode --model m > out
+    holds ".finish_reason == \"stop\" and .token_ids == [$first] and .stop_reason == $first" out
+    echo '{"id": 1, "prompt_ids": [2, 9], "max_tokens": 6, "min_tokens": 3}' | decode --model m > out
+    holds ".completion_tokens >= 3 and (.token_ids[:3] | index($first)) == null" out
+    echo "{\"suppress_tokens\": [$first]}" > m/generation_config.json
+    echo '{"id": 1, "prompt_ids": [2, 9], "max_tokens": 6, "ignore_eos": true}' | decode --model m > out
+    holds "(.token_ids | index($first)) == null" out
+}
+
+@test "logprobs: falling, of the model's own distribution" {
+    dir=$(golden gemma3-nano)
+    echo '{"id": 1, "prompt_ids": [2, 9], "max_tokens": 2, "logprobs": true, "top_logprobs": 3}' | decode --model "$dir" > out
+    holds '.logprobs | length == 2 and all(.top_logprobs | length == 3) and all(.top_logprobs[0].logprob >= .top_logprobs[1].logprob)
+        and all(.logprob == .top_logprobs[0].logprob and .logprob <= 0)' out
+}
+
+@test "text: prompt and messages, stop strings held back and cut" {
+    need_program st-synth
+    dir=$(model gemma3)
+    echo '{"id": 1, "prompt": "Hello", "max_tokens": 12, "ignore_eos": true}' | decode --model "$dir" > out
+    text=$(jq -r .text out)
+    [ -n "$text" ]
+    echo '{"id": 1, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}' | decode --model "$dir" > chat
+    holds '(.text | type) == "string" and .prompt_tokens > 1' chat
+    stop=$(jq -r '.text[3:5]' out)
+    jq -cn --arg s "$stop" '{id: 1, prompt: "Hello", max_tokens: 12, ignore_eos: true, stop: $s}' | decode --model "$dir" > cut
+    jq -e --arg s "$stop" --slurpfile all out '.text == ($all[0].text | split($s)[0]) and .finish_reason == "stop" and .stop_reason == $s' cut
+}
+
+# --- broken models ---------------------------------------------------------------------------------------------------
+
+# A copy of the model with one thing wrong must end with the code, one line that matches, and no output.
+refuses() {     # CODE PATTERN
+    local status=0
+    echo '{"id": 1, "prompt_ids": [2, 3], "max_tokens": 1}' | decode --model m > out 2> err || status=$?
+    [ "$status" = "$1" ] && [ ! -s out ] && [ "$(grep -vc warning err)" = 1 ] && grep -qE "$2" err || { echo "status $status"; cat err; return 1; }
+}
+
+fresh_model() {
+    rm -rf m
+    cp -r "$(golden "${1:-gemma3-nano}")" m
+    chmod -R u+w m
+}
+
+@test "a broken directory: missing, no config, no weights, truncated" {
+    run -66 --separate-stderr decode --model nowhere < /dev/null
+    fresh_model; rm m/config.json; refuses 66 config.json
+    fresh_model; echo '{' > m/config.json; refuses 65 config.json
+    fresh_model; rm m/*.safetensors; refuses 66 safetensors
+    fresh_model; truncate -s -100 m/model.safetensors; refuses 65 model.safetensors
+    fresh_model; jq '.model_type = "llama"' m/config.json > c && mv c m/config.json; refuses 65 llama
+}
+
+@test "a broken tensor: missing, foreign, wrong shape, wrong dtype, NaN" {
+    w=model.layers.3.mlp.up_proj.weight
+    fresh_model; "$TOOLS/st-mutate" m/model.safetensors drop $w; refuses 65 "$w.*missing"
+    fresh_model; "$TOOLS/st-mutate" m/model.safetensors rename $w model.layers.3.mlp.other.weight; refuses 65 other
+    fresh_model; "$TOOLS/st-mutate" m/model.safetensors shape $w 256,128; refuses 65 "$w.*shape"
+    fresh_model; "$TOOLS/st-mutate" m/model.safetensors dtype $w I16; refuses 65 "$w.*I16"
+    fresh_model
+    "$TOOLS/st-mutate" m/model.safetensors drop $w
+    "$TOOLS/st-mutate" m/model.safetensors zeros $w BF16 128,256
+    "$TOOLS/st-mutate" m/model.safetensors xor $w 1001 127
+    "$TOOLS/st-mutate" m/model.safetensors xor $w 1000 192
+    refuses 65 "$w.*NaN"
+    fresh_model; jq '.num_hidden_layers = 11 | .layer_types |= .[:11]' m/config.json > c && mv c m/config.json; refuses 65 layers.11
+    fresh_model; jq '.intermediate_size = 96' m/config.json > c && mv c m/config.json; refuses 65 shape
+}
+
+@test "a build that contradicts its config, or has damaged scales" {
+    need_program ct-pack
+    "$ROOT/pipelines/text" "$(golden gemma3-nano)" b
+    file=$(basename "$(grep -l 'layers.0.mlp.up_proj.weight_scale' b/*.safetensors | head -n 1)")
+    s=model.layers.0.mlp.up_proj
+    again() { rm -rf m; cp -r b m; }
+    again; jq 'del(.quantization_config)' b/config.json > m/config.json; refuses 65 "up_proj|q_proj"
+    again; jq '.quantization_config.config_groups.group_0.weights.group_size = 16' b/config.json > m/config.json; refuses 65 "16"
+    again; jq '.quantization_config.config_groups.group_0.weights.group_size = 64' b/config.json > m/config.json; refuses 65 "shape"
+    again; "$TOOLS/st-mutate" "m/$file" drop $s.weight_scale; refuses 65 "weight_scale.*missing|index"
+    again; "$TOOLS/st-mutate" "m/$file" shape $s.weight_shape 1,2; refuses 65 weight_shape
+}
+
+@test "options: no model, unknown math, stdout for tensors" {
+    run -64 --separate-stderr gpu-decode < /dev/null
+    run -64 --separate-stderr gpu-decode --model x --math approximate < /dev/null
+    run -64 --separate-stderr gpu-decode --model x --logits - < /dev/null
+}
