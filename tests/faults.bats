@@ -85,7 +85,7 @@ over_all() {    # KIND STATUS…
         fresh
         invoke
         keep want
-        faulty short 1
+        faulty short 1 || fault "no transfer was made short"
         expect_status 0 "short transfers"
         right_result || fault "short transfers give another result"
     done 9< <(examples stream pack lines make report)
