@@ -26,7 +26,7 @@ load lib
     mapfile -t scripts < <(git ls-files -co --exclude-standard 2>/dev/null | while read -r f; do
         [ -f "$f" ] && head -c 64 "$f" | head -n 1 | grep -qaE '^#! ?/bin/(ba)?sh|^#!/usr/bin/env bash' && echo "$f"; done)
     [ "${#scripts[@]}" -gt 0 ] || skip "no git checkout: which files are scripts is unknown"
-    shellcheck "${scripts[@]}" tests/lib.bash
+    shellcheck -x -S warning "${scripts[@]}" tests/lib.bash
 }
 
 @test "every program has a manual page, and mandoc finds nothing wrong in any" {
