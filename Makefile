@@ -14,7 +14,7 @@ CFLAGS ?= -O2 -g
 LDFLAGS ?=
 PREFIX ?= /usr/local
 DESTDIR ?=
-# release | asan | tsan
+# release | asan | tsan | fuzz
 CONFIG ?= release
 WERROR ?=
 
@@ -29,6 +29,7 @@ LIB := $(BUILD)/libq4sweep.a
 UNIT := $(sort $(patsubst tests/unit/%.c,%,$(wildcard tests/unit/*.c)))
 
 SAN_asan := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+SAN_fuzz := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 SAN_tsan := -fsanitize=thread
 SAN := $(SAN_$(CONFIG))
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $(if $(WERROR),-Werror)
@@ -85,7 +86,25 @@ $(BUILD)/tools/shim.so: tests/faults/shim.c
 test: tests-built
 	@Q4CONFIG=$(CONFIG) Q4BIN=$(abspath $(BIN)) Q4BUILD=$(abspath $(BUILD)) tests/run '$(T)'
 
-tests-built: all $(UNIT_BIN) $(TOOLS) $(BUILD)/tools/shim.so
+# tests/fuzz/NAME.c: a libFuzzer target; make test replays tests/fuzz/corpus/NAME through it, make fuzz searches.
+FUZZ := $(sort $(filter-out replay,$(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/*.c))))
+FUZZ_BIN := $(FUZZ:%=$(BUILD)/fuzz/%)
+
+$(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(if $(filter fuzz,$(CONFIG)),,$(BUILD)/tests/fuzz/replay.o) $(LIB)
+	@mkdir -p $(@D)
+	$(CC) $(if $(filter fuzz,$(CONFIG)),-fsanitize=fuzzer) $(SAN) $(LDFLAGS) $(filter %.o,$^) $(LIB) $(LIBS) -o $@
+
+FUZZ_SECONDS ?= 60
+## fuzz: every fuzz target for FUZZ_SECONDS under clang's libFuzzer, ASan and UBSan; new inputs stay in build/fuzz/new
+.PHONY: fuzz fuzz-run
+fuzz:
+	@$(MAKE) CONFIG=fuzz CC=clang fuzz-run
+fuzz-run: $(FUZZ_BIN)
+	@for target in $(FUZZ); do mkdir -p $(BUILD)/new/$$target; echo "== $$target"; \
+	$(BUILD)/fuzz/$$target -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -verbosity=0 \
+	-artifact_prefix=$(BUILD)/new/ $(BUILD)/new/$$target tests/fuzz/corpus/$$target; done
+
+tests-built: all $(UNIT_BIN) $(TOOLS) $(BUILD)/tools/shim.so $(FUZZ_BIN)
 
 ## peers: the light Python peers that some tests use (they skip without), into build/peers
 .PHONY: peers
@@ -100,7 +119,7 @@ include sweep.mk
 
 .SECONDARY:
 -include $(LIB_OBJ:.o=.d) $(PROGRAMS:%=$(BUILD)/src/%.d) $(UNIT:%=$(BUILD)/tests/unit/%.d) \
-	$(TOOLS:$(BUILD)/tools/%=$(BUILD)/tests/tools/%.d)
+	$(TOOLS:$(BUILD)/tools/%=$(BUILD)/tests/tools/%.d) $(FUZZ:%=$(BUILD)/tests/fuzz/%.d)
 
 .PHONY: help clean info
 ## help: this list

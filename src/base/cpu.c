@@ -1,9 +1,17 @@
 #include "base/cpu.h"
 
+#include <cpuid.h>
 #include <string.h>
 
 static enum simd limit = SIMD_AVX512;
 static const char *const names[] = {"scalar", "avx2", "avx512"};
+
+/* clang 14 does not know the name "f16c" in __builtin_cpu_supports. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
+}
 
 static enum simd best_of_cpu(void)
 {
@@ -11,7 +19,7 @@ static enum simd best_of_cpu(void)
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")
         && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi"))
         return SIMD_AVX512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c())
         return SIMD_AVX2;
     return SIMD_SCALAR;
 }
