@@ -62,7 +62,7 @@ END
     { echo '{"id":{"a":[1]},"prompt":"SLOW"}'; echo '{"id":null,"prompt":"x"}'; echo '{"prompt":"x"}'; echo '{"id":"é\u0000","prompt":"x"}'; } > in
     sm-invoke --url "$URL" --concurrency 4 < in > out
     [ "$(jq -c .id out | tr '\n' ' ')" = '{"a":[1]} null null "é\u0000" ' ]
-    holds -s '.[0].e2e_ms > 90 and .[3].e2e_ms < 90' out 2>/dev/null || jq -se '.[0].e2e_ms > 90 and .[1].sent_ms < 90' out
+    jq -se '.[0].e2e_ms >= 100 and .[1].sent_ms < 100' out
 }
 
 @test "closed loop: N at once, never more, on N kept connections" {
@@ -129,7 +129,9 @@ END
 }
 
 @test "a full disk is 74 even while input is still open; a closed reader ends it quietly" {
-    { chat a; sleep 5; } | { run -74 --separate-stderr sm-invoke --url "$URL" > /dev/null; } 2>/dev/null || true
+    chat a > one
+    run bash -c 'sm-invoke --url "$0" < one | true' "$URL"
+    [ -z "$output" ]
     mkfifo in
     { exec 9> in; chat a >&9; sleep 3; } 3>&- &
     run -74 bash -c 'sm-invoke --url "$1" < in > /dev/full' _ "$URL"
