@@ -11,12 +11,15 @@
 #include "base/json.h"
 #include "base/opt.h"
 #include "engine/generate.h"
+#include "engine/info.h"
 #include "engine/record.h"
 
 #define MAX_BATCH 64
 
 static struct {
     const char *model, *device, *math, *simd, *logits, *trace;
+    const char *gpu;
+    bool info, json;
     long threads, max_context, batch;
 } opt = {.device = "auto", .math = "exact", .batch = 1};
 
@@ -30,11 +33,14 @@ static const struct opt options[] = {
     {"max-context", 0, OPT_INT, &opt.max_context, "N", "tokens of prompt and completion (0: what the model was made for)", 0, 1 << 24},
     {"logits", 0, OPT_STR, &opt.logits, "FILE", "write logits.ID [prompt tokens, vocab] and decode.ID [completion tokens, vocab]", 0, 0},
     {"trace", 0, OPT_STR, &opt.trace, "FILE", "write hidden.ID.LAYER [prompt tokens, hidden]; layer 0 is the embedding", 0, 0},
+    {"info", 0, OPT_FLAG, &opt.info, NULL, "print parameters and bytes by class, bytes read for a token and K/V instead; --model - reads a plan or stream", 0, 0},
+    {"json", 0, OPT_FLAG, &opt.json, NULL, "--info as one JSON object", 0, 0},
+    {"gpu", 0, OPT_STR, &opt.gpu, "NAME", "--info with the most tokens a second that this GPU's memory allows", 0, 0},
     {NULL, 0, OPT_FLAG, NULL, NULL, NULL, 0, 0}
 };
 
 static const struct opt_spec spec = {
-    .usage = "--model DIR [options] < prompts.jsonl > completions.jsonl",
+    .usage = "--model DIR [options] < prompts.jsonl > completions.jsonl\n--model DIR|FILE|- --info [--json] [--gpu NAME]",
     .about = "Run a Gemma on prompt lines: {\"id\", \"messages\" | \"prompt\" | \"prompt_ids\", \"max_tokens\", \"temperature\", \"seed\", …}.",
     .opts = options,
     .examples = "  echo '{\"id\": 1, \"prompt\": \"The capital of France is\", \"max_tokens\": 16}' | gpu-decode --model gemma-3-270m\n"
@@ -260,8 +266,6 @@ static void open_engine(void)
 {
     struct err e = {0};
 
-    if (!opt.model)
-        opt_usage("--model is missing: give the directory of a checkpoint or build");
     if (opt.simd && simd_force(opt.simd))
         die_msg(EXIT_UNAVAILABLE, "--simd %s: this CPU does not have it", opt.simd);
     const struct engine_options o = {.device = opt.device, .math = opt.math, .threads = (int)opt.threads, .max_context = opt.max_context};
@@ -295,10 +299,36 @@ static void write_files(void)
         die(&e);
 }
 
+static int info(void)
+{
+    struct err e = {0};
+    const struct gpu *gpu = opt.gpu ? gpu_find(opt.gpu) : NULL;
+
+    if (opt.gpu && !gpu)
+        opt_usage("--gpu %s: known are %s", opt.gpu, gpu_names());
+    json_t *o = info_read(opt.model, gpu, &e);
+    if (!o)
+        die(&e);
+    if (!opt.json)
+        info_print(stdout, o);
+    else if (json_line(stdout, o))
+        die_msg(EXIT_IO, "stdout: cannot write");
+    json_decref(o);
+    if (finish_stdout(&e))
+        die(&e);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     prog_init(argv[0]);
     opt_parse(&spec, argc, argv);
+    if (!opt.model)
+        opt_usage("--model is missing: give the directory of a checkpoint or build");
+    if (opt.info)
+        return info();
+    if (opt.gpu || opt.json)
+        opt_usage("--json and --gpu belong to --info");
     if ((opt.logits && !strcmp(opt.logits, "-")) || (opt.trace && !strcmp(opt.trace, "-")))
         opt_usage("--logits and --trace want a file: stdout carries the completions");
     open_engine();

@@ -249,3 +249,23 @@ fresh_model() {
     run -64 --separate-stderr gpu-decode --model x --math approximate < /dev/null
     run -64 --separate-stderr gpu-decode --model x --logits - < /dev/null
 }
+
+@test "info: the published gigabytes a token, of plans of all five sizes, text and emb4" {
+    need_program st-synth ct-pack emb-untie
+    plan() { st-synth --size "$1" --scale full --plan -o - | st-extract --text-only --plan -; }
+    gigabytes() { ct-pack -o - | gpu-decode --info --json --model - --gpu l4 > info && jq .bytes_per_token info; }
+    while read -r size text emb4; do
+        close_to "$(plan "$size" | q4-regrid | gigabytes)" "$text" 600000
+        close_to "$(plan "$size" | q4-regrid --only linears,ple,embed | emb-untie | gigabytes)" "$emb4" 600000
+        holds '(.gpu.max_tokens_per_s * .bytes_per_token / 300e9 - 1 | fabs) < 1e-6' info
+    done << 'TABLE'
+e2b 1874000000 1295000000
+e4b 3608000000 2643000000
+12b 8247000000 6800000000
+26b 3294000000 2233000000
+31b 19560000000 17534000000
+TABLE
+    [ "$(plan e2b | gpu-decode --info --json --model - | jq -c '[.params, .kv_bytes_per_token]')" = "[4628569379,18432]" ]
+    gpu-decode --info --model "$(golden 26b-nano)" | grep -q experts
+    run -64 --separate-stderr gpu-decode --info --model - --gpu ENIAC
+}
