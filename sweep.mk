@@ -13,7 +13,7 @@ TARGET ?= local
 OUT ?= out
 export OUT TARGET REPACK SERVE MEASURE
 
-SWEEP_PROGRAMS := st-extract q4-regrid emb-untie ct-pack ct-check gpu-decode gpu-serve sm-invoke tabulate
+SWEEP_PROGRAMS := st-extract q4-regrid emb-untie ct-pack ct-check gpu-serve sm-invoke tabulate
 # Not every script in pipelines/ makes a build.
 RECIPES := $(filter-out chain measure,$(notdir $(shell find pipelines -maxdepth 1 -type f -perm -u+x)))
 TARGETS := $(notdir $(wildcard pipelines/targets/*))

@@ -349,20 +349,19 @@ static int read_result(const char *path, struct result *r, struct err *e) {
     return read_setting(r, e);
 }
 
-/* The index behind the last row of item[n]'s model among the n before it; n when it is the first.  Refuses a row that is there already. */
+/* Where item[n] belongs: behind the last row of its model before it, or at n.  Refuses a row that is there already. */
 static int place(const struct results *rs, size_t n, size_t *at, struct err *e) {
     const struct result *r = &rs->item[n];
 
     *at = n;
-    for (size_t k = n; k-- > 0;) {
+    for (size_t k = 0; k < n; k++) {
         const struct result *o = &rs->item[k];
         if (strcmp(o->model, r->model))
             continue;
         if (!strcmp(o->build, r->build) && !strcmp(o->target, r->target))
             return err_set(e, EXIT_DATA, "%s: %s %s on %s is in %s already: give one file of a build", r->path, r->model, r->build,
                            r->target, o->path);
-        if (*at == n)
-            *at = k + 1;
+        *at = k + 1;
     }
     return 0;
 }
@@ -538,7 +537,7 @@ static void md_speed(struct buf *b, const struct results *rs) {
         md_real(b, r->decode, 1);
         md_real(b, ratio(rs, r), 2);
         for (size_t k = 0; k < n_levels; k++)
-            md_real(b, parallel_rate(r, (long long)level[k]), 1);
+            md_real(b, parallel_rate(r, (long long)level[k]), 2);
         md_count(b, r->disk);
         md_of(b, r->right, r->n_answers);
         md_of(b, base ? identical(base, r) : -1, r->n_answers);
@@ -555,8 +554,12 @@ static bool class_present(const struct results *rs, size_t c) {
 }
 
 static void md_bytes(struct buf *b, const struct results *rs) {
-    size_t shown = 0;
+    size_t shown = 0, known = 0;
 
+    for (size_t i = 0; i < rs->n; i++)
+        known += rs->item[i].has_classes;
+    if (!known)
+        return;
     buf_str(b, "\nBytes by class:\n\n| build |");
     for (size_t c = 0; c < N_CLASSES; c++)
         if (class_present(rs, c)) {

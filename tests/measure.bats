@@ -118,11 +118,12 @@ waiting_server() {
 [ "$1" != --version ] || { echo "gpu-serve (q4sweep) 9.9.9, test"; exit; }
 echo "$*" >options
 [ ! -e broken ] || { echo "gpu-serve: config.json: broken" >&2; exit 65; }
+echo "INFO LLM engine (v9) with config: model='x', max_seq_len=128, device_config=cpu, math=exact, simd=avx2, threads=2" >&2
+echo "INFO GPU KV cache size: 4096 tokens, Maximum concurrency for 128 tokens per request: 32.00x" >&2
 sleep 0.2
 echo "http://127.0.0.1:12345"
 case " $* " in *" --until-eof "*) exec cat >/dev/null ;; *) exec sleep 1000 ;; esac
 F
-    printf '%s\n' '#!/bin/bash' 'echo "{\"layers\": 6}"' >bin/gpu-decode
     chmod +x bin/*
     export Q4STATE=$PWD/state
     local=$ROOT/pipelines/targets/local
@@ -137,7 +138,8 @@ gone() { for _ in $(seq 60); do kill -0 "$1" 2>/dev/null || return 0; sleep 0.05
     [ "$(cat options)" = "--model build --port 0 --some-option" ]
     [ "$("$local" url)" = http://127.0.0.1:12345 ]
     "$local" facts >f.json
-    holds '.engine.name == "gpu-serve" and .engine.version == "9.9.9" and .engine.info.layers == 6 and .machine.cpus >= 1' f.json
+    holds '.engine.name == "gpu-serve" and .engine.version == "9.9.9" and .engine.device == "cpu" and .engine.threads == 2
+           and .engine.kv_tokens == 4096 and .engine.max_concurrency == 32 and .engine.load_s == null and .machine.cpus >= 1' f.json
     pid=$(pid_of)
     run -64 "$local" up build
     [[ $output == *"is up already"* ]]

@@ -16,7 +16,7 @@ setup() {
 project() {
     mkdir -p bin pipelines/targets
     cp "$BIN/st-extract" "$BIN/tabulate" bin/
-    cp "$ROOT"/pipelines/{chain,measure} pipelines/
+    cp "$ROOT"/pipelines/{chain,measure,recipe.bash} pipelines/
     cp "$ROOT/pipelines/targets/local" pipelines/targets/
     cp -r "$ROOT"/{data,sweep.mk} .
     printf '%s\n' 'SHELL := bash' '.SHELLFLAGS := -eu -o pipefail -c' 'BIN := bin' 'include sweep.mk' >Makefile
@@ -36,7 +36,6 @@ F
 echo "check" >>calls.log
 echo '{"ok": true}'
 F
-    program gpu-decode <<<'echo "{}"'
     program gpu-serve <<'F'
 #!/bin/bash
 [ "$1" != --version ] || { echo "gpu-serve (q4sweep) 9.9.9, test"; exit; }
@@ -161,7 +160,8 @@ no_litter() { [ -z "$(find out -name '*.part*' -o -name '.*.state')" ]; }
 @test "a failed measurement leaves no result and no server" {
     program sm-invoke <<<'echo "sm-invoke: refused" >&2; exit 69'
     run -2 make sweep BUILDS=text
-    [ -z "$(find out -name 'text*.json')" ]
+    [ ! -e out/e2b-nano/text.json ]
+    [ -z "$(compgen -G 'out/e2b-nano/text-*.????????????????.json')" ]
     server_gone
     no_litter
 }
@@ -230,13 +230,13 @@ start_sweep() {
 }
 
 @test "real: the whole sweep of a nano E2B" {
-    need_program st-synth st-extract q4-regrid emb-untie ct-pack ct-check gpu-decode gpu-serve sm-invoke tabulate
+    need_program st-synth st-extract q4-regrid emb-untie ct-pack ct-check gpu-serve sm-invoke tabulate
     [ -x "$ROOT/pipelines/text" ] && [ -x "$ROOT/pipelines/emb4" ]
     run -0 --separate-stderr make --no-print-directory -C "$ROOT" CONFIG="$Q4CONFIG" OUT="$PWD/out" sweep
     [[ $output == *"### e2b-nano"*"| text |"*"| emb4 |"* ]]
     for build in text emb4; do
         holds '(.questions | length) == 40 and .weights.bytes_by_class.linear > 0 and (.weights.provenance | length) > 0
-               and .weights.manifest_sha256 != null and (.engine.info | type) == "object"' "out/e2b-nano/$build.json"
+               and .weights.manifest_sha256 != null and .engine.device == "cpu" and .engine.kv_tokens > 0' "out/e2b-nano/$build.json"
     done
     # int4 embeddings are smaller than 16-bit ones
     [ "$(jq .weights.bytes_by_class.ple out/e2b-nano/emb4.json)" -lt "$(jq .weights.bytes_by_class.ple out/e2b-nano/text.json)" ]
