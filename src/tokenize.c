@@ -111,9 +111,9 @@ int main(int argc, char **argv)
     const char *model = NULL;
     struct job job = {0};
     const struct opt opts[] = {
-        {"model", 'm', OPT_STR, &model, "DIR", "directory that holds tokenizer.json (with --render: config.json and the chat template)", 0, 0},
-        {"decode", 'd', OPT_FLAG, &job.decode, NULL, "token ids to text", 0, 0},
-        {"render", 'r', OPT_FLAG, &job.render, NULL, "conversations to prompts", 0, 0},
+        {"model", 0, OPT_STR, &model, "DIR", "directory that holds tokenizer.json (with --render: config.json and the chat template)", 0, 0},
+        {"decode", 0, OPT_FLAG, &job.decode, NULL, "token ids to text", 0, 0},
+        {"render", 0, OPT_FLAG, &job.render, NULL, "conversations to prompts", 0, 0},
         {0}};
     const struct opt_spec spec = {
         .usage = "--model DIR [--decode | --render] < lines.jsonl > answers.jsonl",
@@ -122,7 +122,7 @@ int main(int argc, char **argv)
         .opts = opts,
         .examples = "  echo '{\"text\": \"Hello, world!\"}' | tokenize --model MODEL\n"
                     "  echo '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}' | tokenize --model MODEL --render",
-        .exits = "65 a line was bad, or the tokenizer is; 66 no tokenizer.json"};
+        .exits = "65 also when one line was bad"};
     opt_parse(&spec, argc, argv);
     if (!model) opt_usage("--model is missing: name the model's directory");
     if (job.decode && job.render) opt_usage("--decode and --render exclude each other");
