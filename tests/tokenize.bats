@@ -61,7 +61,7 @@ check_chat() {  # VARIANT SIZE
 
 @test "a checked template is recognised without a word; another one is named once by its hash" {
     need_program st-synth
-    local dir sum
+    local sum
     cp -r "$(model e2b)" m
     chmod -R u+w m
     echo '{"messages":[{"role":"user","content":"Hi"}]}' >in
