@@ -6,8 +6,9 @@ setup() { cd "$BATS_TEST_TMPDIR" || return 1; need_program gpu-decode st-synth; 
 
 teardown() {
     [ -n "${SERVER:-}" ] || return 0
-    kill "$SERVER" 2>/dev/null || return 0
+    kill "$SERVER" 2>/dev/null || true
     wait "$SERVER" || true
+    ! grep -E 'Sanitizer|runtime error' log
 }
 
 serve() {       # OPTION…: starts a server of the E2B nano model; sets URL and SERVER
