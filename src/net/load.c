@@ -398,7 +398,11 @@ int load_run(const struct load_options *o, struct jsonl *in, FILE *out, struct l
     pthread_sigmask(SIG_BLOCK, &pipe, NULL);        /* a server that hangs up is no closed reader of ours: that shows in the writer */
     send_all(l);
     pthread_join(writing, NULL);
-    if (l->fatal.code) return err_set(e, l->fatal.code, "%s", l->fatal.msg);       /* the reader may wait for a line: l stays */
+    if (l->fatal.code) {
+        static struct load *abandoned;              /* the reader may still wait for a line, and then look at l */
+        abandoned = l;
+        return err_set(e, abandoned->fatal.code, "%s", abandoned->fatal.msg);
+    }
     pthread_join(reading, NULL);
     http_client_free(l->client);
     free(l->ring);
