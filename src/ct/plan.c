@@ -215,6 +215,8 @@ static int deal_bank(struct planner *pl, size_t source, const char *bank, enum c
     snprintf(stem, sizeof stem, "%s", bank);
     if (!strip(stem, pair ? ".gate_up_proj" : ".down_proj"))
         return REFUSE(pl, "%s: tensor %s: unknown expert bank", pl->name, bank);
+    if (dims[0] != (uint64_t)pl->g.experts || dims[1] == 0 || dims[2] == 0)
+        return REFUSE(pl, "%s: tensor %s: holds %llu experts, the config says %d", pl->name, bank, (unsigned long long)dims[0], pl->g.experts);
     if (dims[1] % per)
         return REFUSE(pl, "%s: tensor %s: %llu rows cannot be halved into gate and up", pl->name, bank, (unsigned long long)dims[1]);
     s->parts = kind == CT_PACKED ? 3 : 2;
@@ -232,6 +234,8 @@ static int deal_matrix(struct planner *pl, size_t source, const char *module, en
 {
     struct ct_step *s = step_at(pl, source, kind == CT_PACKED ? CT_SPLIT : CT_QUANTIZE);
 
+    if (dims[0] == 0 || dims[1] == 0)
+        return REFUSE(pl, "%s: tensor %s: an empty matrix", pl->name, pl->in->t[source].name);
     s->parts = kind == CT_PACKED ? 3 : 2;
     s->modules = 1;
     s->rows = dims[0];
