@@ -333,6 +333,8 @@ static void make_chunk(void *arg, size_t i)
 
 static void plant(const struct tile *t)
 {
+    if (!t->p->plants)
+        return;
     const uint64_t columns = t->p->shape[t->p->ndim - 1];
 
     for (uint64_t k = t->p->first_plant; k < t->p->first_plant + t->p->plants; k++) {
