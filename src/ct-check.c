@@ -105,6 +105,8 @@ static void take_stray(struct check *c, const char *name)
         c->stray = ckpt_open(path, &faults, &e);
         if (c->stray)
             take_tensors(c, c->stray);
+        else if (err_of_machine(&e))
+            (void)err_set(c->e, e.code, "%s", e.msg);
     }
     free(path);
 }
@@ -123,7 +125,7 @@ static int look_for_strays(struct check *c)
             take_stray(c, entry->d_name);
     }
     closedir(d);
-    return 0;
+    return c->e->code ? -1 : 0;
 }
 
 static int read_config(struct check *c)
@@ -153,6 +155,8 @@ static int open_build(struct check *c)
     if (read_config(c))
         return -1;
     c->ckpt = ckpt_open(c->set->build, &faults, &e);
+    if (!c->ckpt && err_of_machine(&e))
+        return err_set(c->e, e.code, "%s", e.msg);
     if (!c->ckpt) {
         add_fault(c, CT_REFUSED, "model.safetensors", e.msg, "RuntimeError: Cannot find any model weights");
         return 0;
@@ -182,6 +186,15 @@ static int hash_of(const char *path, char hex[SHA256_HEX], struct err *e)
     return n < 0 ? -1 : 0;
 }
 
+/* A file of the build: a finding, unless it is the machine that failed. */
+static void unreadable(struct check *c, const char *name, const char *what, const struct err *e)
+{
+    if (err_of_machine(e))
+        (void)err_set(c->e, e->code, "%s", e->msg);
+    else
+        add_fault(c, CT_UNTIDY, name, what, NULL);
+}
+
 /* One line "HEX  NAME" against the file; does it fit?  `sums`: hash it, else only look whether it is there. */
 static bool check_line(struct check *c, char *line, bool sums)
 {
@@ -194,7 +207,7 @@ static bool check_line(struct check *c, char *line, bool sums)
     if (!name || line[64] != ' ' || strchr(name, '/'))
         add_fault(c, CT_UNTIDY, "MANIFEST.sha256", "a line that is no \"HASH  NAME\"", NULL);
     else if (stat(path, &st) != 0 || (sums && hash_of(path, hex, &e) != 0))
-        add_fault(c, CT_UNTIDY, name, "the manifest lists it, it cannot be read", NULL);
+        unreadable(c, name, "the manifest lists it, it cannot be read", &e);
     else if (sums && strncmp(hex, line, 64) != 0)
         add_fault(c, CT_NOTE, name, "differs from its sum in the manifest: it was changed after the build was made", NULL);
     else
@@ -212,7 +225,7 @@ static bool check_manifest(struct check *c, bool sums)
     size_t n;
 
     if (io_slurp(path, (size_t)64 << 20, &text, &n, &e)) {
-        add_fault(c, CT_UNTIDY, "MANIFEST.sha256", "no manifest: nothing shows whether a copy is complete", NULL);
+        unreadable(c, "MANIFEST.sha256", "no manifest: nothing shows whether a copy is complete", &e);
     } else {
         sha256_of(text, n, c->manifest);
         fits = true;
@@ -808,6 +821,8 @@ static int run(struct check *c)
     if (c->set->against && compare_source(c))
         return -1;
     sums_hold = check_manifest(c, c->set->against != NULL);
+    if (c->e->code)
+        return -1;
     if (c->set->json ? print_json(c) : (print_lines(c), 0))
         return err_errno(c->e, EXIT_IO, "stdout: cannot write");
     if (finish_stdout(c->e))

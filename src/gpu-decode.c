@@ -273,8 +273,8 @@ static void open_engine(void)
     if (!job.engine)
         die(&e);
     const struct engine_facts *f = engine_facts(job.engine);
-    if (!strcmp(opt.device, "auto") && prog_verbosity >= 0)
-        fprintf(stderr, "%s: running on the CPU: %s, %d thread%s, %s math\n", prog_name, f->simd, f->threads, f->threads == 1 ? "" : "s", f->math);
+    if (!strcmp(opt.device, "auto"))
+        note_msg("running on the CPU: %s, %d thread%s, %s math", f->simd, f->threads, f->threads == 1 ? "" : "s", f->math);
 }
 
 static void open_files(void)

@@ -481,13 +481,8 @@ static void write_report(const struct items *all, enum q4_scale kind, struct err
 static regex_t parse_options(unsigned *only)
 {
     regex_t re;
-    char why[200];
     *only = parse_only();
-    int bad = regcomp(&re, opt.leave ? opt.leave : "", REG_EXTENDED | REG_NOSUB);
-    if (bad) {
-        regerror(bad, &re, why, sizeof why);
-        opt_usage("--leave: %s: %s", opt.leave, why);
-    }
+    opt_regex(&re, "leave", opt.leave);
     if (opt.report && strcmp(opt.report, "-") == 0 && strcmp(opt.out, "-") == 0)
         opt_usage("--report: the stream goes to stdout already: name a file");
     if (simd_force(opt.simd) != 0)

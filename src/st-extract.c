@@ -90,18 +90,6 @@ static struct rows parse_rows(const char *text)
     return r;
 }
 
-static void compile_select(regex_t *re)
-{
-    char why[200];
-    int bad = regcomp(re, opt.select ? opt.select : "", REG_EXTENDED | REG_NOSUB);
-    if (bad == REG_ESPACE)
-        die_msg(EXIT_TEMPFAIL, "out of memory for --select");
-    if (bad) {
-        regerror(bad, re, why, sizeof why);
-        opt_usage("--select: %s: %s", opt.select, why);
-    }
-}
-
 static bool processor_file(const char *name)
 {
     size_t n = strlen(name), m = strlen("processor_config.json");
@@ -522,7 +510,7 @@ int main(int argc, char **argv)
     int first = opt_parse(&spec, argc, argv);
     struct err e = {0, ""};
     regex_t re;
-    compile_select(&re);
+    opt_regex(&re, "select", opt.select);
     struct rows *rows = xcalloc(opt.rows.n, sizeof *rows);
     for (size_t i = 0; i < opt.rows.n; i++)
         rows[i] = parse_rows(opt.rows.item[i]);

@@ -7,7 +7,7 @@ setup() { fresh; }
 # Each program once.
 programs() { examples "$@" | cut -d ' ' -f 1 | sort -u; }
 
-@test "the table names every program in bin/" {
+@test "the table names every program in bin/, and no other" {
     diff <(find "$BIN" -mindepth 1 -maxdepth 1 -type f -executable -printf '%f\n' | sort) <(programs)
 }
 

@@ -89,9 +89,9 @@ equals_golden() {       # MODEL GOLDEN [OPTION…]
     diff <(jq .text out) <(jq '.prompts[].f32.text' "$g")
 }
 
-@test "auto says what ran, on stderr and in the result; cuda is never silently the CPU" {
+@test "auto says what ran, in the result and with -v on stderr; cuda is never silently the CPU" {
     dir=$(golden gemma3-nano)
-    echo '{"id": 1, "prompt_ids": [2, 5], "max_tokens": 2}' | gpu-decode --model "$dir" > out 2> err
+    echo '{"id": 1, "prompt_ids": [2, 5], "max_tokens": 2}' | gpu-decode -v --model "$dir" > out 2> err
     grep -q 'running on the CPU' err
     holds '.device == "cpu" and .math == "exact" and (.simd | length > 0)' out
     run -69 --separate-stderr gpu-decode --model "$dir" --device cuda < /dev/null

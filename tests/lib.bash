@@ -56,7 +56,6 @@ synth_into() {  # SIZE OPTION… DIR
 
 model() {       # SIZE [OPTION…]
     local key="model-$*"
-    [ -x "$BIN/st-synth" ] || { golden "$1-nano"; return; }
     cached "${key//[^A-Za-z0-9_.-]/_}" synth_into "$@"
 }
 

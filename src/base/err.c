@@ -63,6 +63,11 @@ int err_set(struct err *e, int code, const char *fmt, ...)
     return -1;
 }
 
+bool err_of_machine(const struct err *e)
+{
+    return e->code == EXIT_IO || e->code == EXIT_TEMPFAIL;
+}
+
 int err_errno(struct err *e, int code, const char *fmt, ...)
 {
     int saved = errno;

@@ -7,6 +7,7 @@
 #ifndef BASE_ERR_H
 #define BASE_ERR_H
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 enum exit_code {
@@ -36,6 +37,9 @@ void prog_init(const char *argv0);
  * fault are EXIT_IO.  The first error wins: if e->code is set already it is kept. */
 int err_set(struct err *e, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 int err_errno(struct err *e, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+/* Is it the machine's fault (EXIT_IO, EXIT_TEMPFAIL), so that it says nothing about the data? */
+bool err_of_machine(const struct err *e);
 
 /* Print "prog: msg" and exit with e->code (EXIT_BUG if it is 0), after removing unfinished output (cleanup.h). */
 _Noreturn void die(const struct err *e);

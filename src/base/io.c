@@ -76,6 +76,16 @@ struct input {
     size_t zneed;           /* 0 = between frames */
 };
 
+int io_open_code(int error)
+{
+    switch (error) {
+    case EACCES: case EPERM: return EXIT_NOPERM;
+    case EMFILE: case ENFILE: case ENOMEM: return EXIT_TEMPFAIL;
+    case EIO: return EXIT_IO;
+    default: return EXIT_NOINPUT;
+    }
+}
+
 struct input *input_open(const char *path, struct err *e)
 {
     bool std = strcmp(path, "-") == 0;
@@ -85,7 +95,7 @@ struct input *input_open(const char *path, struct err *e)
     }
     int fd = std ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        err_errno(e, errno == EACCES || errno == EPERM ? EXIT_NOPERM : EXIT_NOINPUT, "%s: cannot open", path);
+        err_errno(e, io_open_code(errno), "%s: cannot open", path);
         return NULL;
     }
     if (is_kind(fd, S_IFDIR)) {

@@ -24,6 +24,8 @@ struct input_ops {
 };
 struct input *input_from(const char *name, const struct input_ops *ops, void *ctx);
 const char *input_name(const struct input *in);
+/* The exit code for an open(2) that failed with this errno: EXIT_NOINPUT, EXIT_NOPERM, and EXIT_TEMPFAIL where files or memory ran out. */
+int io_open_code(int error);
 /* Up to n bytes; 0 at the end of the data; -1 error. */
 long input_read(struct input *in, void *buf, size_t n, struct err *e) MUST_CHECK;
 /* Exactly n bytes, or -1; when the input ends early: EXIT_DATA, "ended N bytes short of …". `what` names the thing read. */

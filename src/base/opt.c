@@ -37,6 +37,18 @@ void opt_usage(const char *fmt, ...)
     die_msg(EXIT_USAGE, "%s: try %s --help", msg, prog_name);
 }
 
+void opt_regex(regex_t *re, const char *option, const char *ere)
+{
+    char why[200];
+    int bad = regcomp(re, ere ? ere : "", REG_EXTENDED | REG_NOSUB);
+    if (!bad)
+        return;
+    if (bad == REG_ESPACE)
+        die_msg(EXIT_TEMPFAIL, "--%s: out of memory: free some and try again", option);
+    regerror(bad, re, why, sizeof why);
+    opt_usage("--%s: %s: %s", option, ere, why);
+}
+
 static void print_default(const struct opt *o)
 {
     if (!o->to)

@@ -6,6 +6,7 @@
  */
 #ifndef BASE_OPT_H
 #define BASE_OPT_H
+#include <regex.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -46,6 +47,9 @@ int opt_parse(const struct opt_spec *spec, int argc, char **argv);
 
 /* A mistake found by the program itself: "tool: …: try --help", exit 64. */
 _Noreturn void opt_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* Compile the ERE given to --option; a bad one is a mistake, exit 64.  NULL compiles to one that matches everything. */
+void opt_regex(regex_t *re, const char *option, const char *ere);
 
 /* "q4sweep 0.1.0"-style version of all the programs; also stands in provenance. */
 const char *version_string(void);

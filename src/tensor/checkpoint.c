@@ -114,6 +114,8 @@ static int fault(const struct ckpt_faults *faults, struct err *e, const char *pa
 static int open_shard(struct ckpt *c, struct ckpt_shard *s, const char *path, const struct ckpt_faults *faults, struct err *e)
 {
     s->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (s->fd < 0 && io_open_code(errno) == EXIT_TEMPFAIL)
+        return err_errno(e, EXIT_TEMPFAIL, "%s: cannot open", path);
     if (s->fd < 0) {
         char *what = xasprintf("cannot open: %s", strerror(errno));
         int bad = fault(faults, e, c->path, s->name, NULL, what);
@@ -131,7 +133,7 @@ static int open_shard(struct ckpt *c, struct ckpt_shard *s, const char *path, co
         r = NULL;
     }
     if (!r) {
-        if (!faults)
+        if (!faults || err_of_machine(&se))
             return err_set(e, se.code, "%s", se.msg);
         /* The shard's name is given beside the message. */
         size_t n = strlen(path);

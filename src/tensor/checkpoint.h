@@ -34,7 +34,8 @@ struct ckpt_files { char **name; size_t n; json_t *index; };
 int ckpt_files(const struct store *place, struct ckpt_files *f, struct err *e) MUST_CHECK;
 void ckpt_files_free(struct ckpt_files *f);
 
-/* faults NULL: the first fault is the error.  Else faults->fn is called for each fault and opening goes on with what is there. */
+/* faults NULL: the first fault is the error.  Else faults->fn is called for each fault and opening goes on with what is
+ * there; only what is the machine's fault (err_of_machine) still ends it. */
 struct ckpt_faults { void (*fn)(void *arg, const char *shard, const char *tensor, const char *what); void *arg; };
 struct ckpt *ckpt_open(const char *path, const struct ckpt_faults *faults, struct err *e) MUST_CHECK;
 const struct ckpt_entry *ckpt_find(const struct ckpt *c, const char *tensor);       /* NULL = none */
