@@ -1,4 +1,5 @@
-#include "quant/q4.h"
+#include "quant/q4_twin.h"
+#include "base/cpu.h"
 #include "tensor/dtype.h"
 
 static const char *const names[] = {[Q4_BF16] = "bf16", [Q4_F16] = "f16"};
@@ -37,7 +38,7 @@ void q4_join(const uint8_t *packed, const uint8_t *scales, size_t n, uint8_t *bl
     }
 }
 
-void q4_to_bf16(const uint8_t *blocks, size_t n, enum q4_scale kind, uint16_t *values)
+void q4_to_bf16_scalar(const uint8_t *blocks, size_t n, enum q4_scale kind, uint16_t *values)
 {
     for (size_t i = 0; i < n; i++, blocks += Q4_BLOCK, values += Q4_GROUP) {
         float scale = q4_scale_value((uint16_t)(blocks[0] | blocks[1] << 8), kind);
@@ -49,4 +50,12 @@ void q4_to_bf16(const uint8_t *blocks, size_t n, enum q4_scale kind, uint16_t *v
             values[2 * j + 1] = value[blocks[2 + j] >> 4];
         }
     }
+}
+
+void q4_to_bf16(const uint8_t *blocks, size_t n, enum q4_scale kind, uint16_t *values)
+{
+    if (simd_level() >= SIMD_AVX2)
+        q4_to_bf16_avx2(blocks, n, kind, values);
+    else
+        q4_to_bf16_scalar(blocks, n, kind, values);
 }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include "quant/recover.h"
 #include "base/cpu.h"
+#include "quant/q4_twin.h"
 #include "quant/recover_twin.h"
 #include "tensor/dtype.h"
 
@@ -264,43 +265,70 @@ void q4_explain(const uint16_t *x, struct q4_fault *fault)
 
 /* --- what the blocks give back -------------------------------------------------------------------------------------- */
 
-static void share_add(struct q4_share *share, const uint16_t *x, const uint16_t *value, uint16_t peak)
+struct q4_difference q4_compare_scalar(const uint16_t *a, const uint16_t *b)
 {
-    unsigned same = 0;
-    for (int i = 0; i < Q4_GROUP; i++)
-        same += value[i] == x[i] || magnitude(value[i] | x[i]) == 0;
-    share->values += same;
-    share->groups += same == Q4_GROUP;
-    if (same == Q4_GROUP)
-        return;
+    struct q4_difference d = {0, 0};
     for (int i = 0; i < Q4_GROUP; i++) {
-        double error = fabs((double)bf16_to_f32(value[i]) - bf16_to_f32(x[i])) / bf16_to_f32(peak);
-        if (error > share->worst)
-            share->worst = error;
+        float distance = fabsf(bf16_to_f32(a[i]) - bf16_to_f32(b[i]));
+        d.same += a[i] == b[i] || magnitude(a[i] | b[i]) == 0;
+        d.largest = distance > d.largest ? distance : d.largest;
+    }
+    return d;
+}
+
+static void share_add(struct q4_share *share, const uint16_t *x, const uint16_t *value)
+{
+    if (memcmp(x, value, Q4_GROUP * 2) == 0) {
+        share->values += Q4_GROUP;
+        share->groups++;
+        return;
+    }
+    struct q4_difference d = simd_level() >= SIMD_AVX2 ? q4_compare_avx2(x, value) : q4_compare_scalar(x, value);
+    share->values += d.same;
+    share->groups += d.same == Q4_GROUP;
+    if (d.largest > 0) {
+        double error = (double)d.largest / bf16_to_f32(peak_of(x));
+        share->worst = error > share->worst ? error : share->worst;
     }
 }
 
-static void tally_group(struct q4_tally *t, const uint16_t *x, const uint8_t *block, enum q4_scale kind)
+/* The same blocks with scales rounded to bf16. */
+static void round_scales(const uint8_t *blocks, size_t n, uint8_t *rounded)
 {
-    uint16_t value[Q4_GROUP], scale = (uint16_t)(block[0] | block[1] << 8), peak = peak_of(x);
-    t->groups++;
-    t->zero += magnitude(scale) == 0;
-    t->negative += scale > 0x8000;
-    q4_to_bf16(block, 1, kind, value);
-    share_add(&t->written, x, value, peak);
-    if (kind == Q4_F16) {
-        uint8_t seen[Q4_BLOCK];
-        uint16_t rounded = bf16_from_f32(f16_to_f32(scale));
-        memcpy(seen, block, Q4_BLOCK);
-        seen[0] = (uint8_t)rounded;
-        seen[1] = (uint8_t)(rounded >> 8);
-        q4_to_bf16(seen, 1, Q4_BF16, value);
+    memcpy(rounded, blocks, n * Q4_BLOCK);
+    for (uint8_t *b = rounded; b < rounded + n * Q4_BLOCK; b += Q4_BLOCK) {
+        uint16_t scale = bf16_from_f32(f16_to_f32((uint16_t)(b[0] | b[1] << 8)));
+        b[0] = (uint8_t)scale;
+        b[1] = (uint8_t)(scale >> 8);
     }
-    share_add(&t->as_bf16, x, value, peak);
+}
+
+enum { TALLY = 64 };            /* groups at a time */
+
+static void tally_some(struct q4_tally *t, const uint16_t *x, const uint8_t *blocks, size_t n, enum q4_scale kind)
+{
+    uint16_t value[TALLY * Q4_GROUP];
+    uint8_t rounded[TALLY * Q4_BLOCK];
+    t->groups += n;
+    q4_to_bf16(blocks, n, kind, value);
+    for (size_t i = 0; i < n; i++) {
+        uint16_t scale = (uint16_t)(blocks[i * Q4_BLOCK] | blocks[i * Q4_BLOCK + 1] << 8);
+        t->zero += magnitude(scale) == 0;
+        t->negative += scale > 0x8000;
+        share_add(&t->written, x + i * Q4_GROUP, value + i * Q4_GROUP);
+    }
+    if (kind == Q4_F16) {
+        round_scales(blocks, n, rounded);
+        q4_to_bf16(rounded, n, Q4_BF16, value);
+        for (size_t i = 0; i < n; i++)
+            share_add(&t->as_bf16, x + i * Q4_GROUP, value + i * Q4_GROUP);
+    }
 }
 
 void q4_tally_add(struct q4_tally *t, const uint16_t *values, const uint8_t *blocks, size_t n, enum q4_scale kind)
 {
-    for (size_t i = 0; i < n; i++)
-        tally_group(t, values + i * Q4_GROUP, blocks + i * Q4_BLOCK, kind);
+    for (size_t i = 0; i < n; i += TALLY)
+        tally_some(t, values + i * Q4_GROUP, blocks + i * Q4_BLOCK, n - i < TALLY ? n - i : TALLY, kind);
+    if (kind == Q4_BF16)
+        t->as_bf16 = t->written;
 }

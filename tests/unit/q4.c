@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/cpu.h"
+#include "quant/q4_twin.h"
 #include "quant/recover.h"
 #include "tensor/dtype.h"
 
@@ -468,6 +469,33 @@ static void test_twins(int rounds)
     simd_force("avx512");
 }
 
+static void test_values_twin(void)
+{
+    enum { N = 33 };
+    uint8_t blocks[N * Q4_BLOCK];
+    uint16_t want[N * Q4_GROUP], got[N * Q4_GROUP];
+    if (simd_force("avx2") != 0)
+        return;
+    for (uint32_t bits = 0; bits < 65536; bits++) {
+        for (int i = 0; i < N * Q4_BLOCK; i++)
+            blocks[i] = (uint8_t)rnd();
+        blocks[0] = (uint8_t)bits, blocks[1] = (uint8_t)(bits >> 8);
+        enum q4_scale kind = bits & 1 ? Q4_F16 : Q4_BF16;
+        int n = bits % 16 ? 1 : N;
+        q4_to_bf16_scalar(blocks, (size_t)n, kind, want);
+        q4_to_bf16_avx2(blocks, (size_t)n, kind, got);
+        assert(memcmp(want, got, (size_t)n * Q4_GROUP * 2) == 0);
+        make_group((int)(bits % 6), got);
+        memcpy(want, got, Q4_GROUP * 2);
+        for (int k = 0; k < 3; k++)
+            want[rnd_in(0, Q4_GROUP - 1)] ^= (uint16_t)(rnd() & 0x8003);
+        struct q4_difference a = q4_compare_scalar(got, want), b = q4_compare_avx2(got, want);
+        assert(a.same == b.same && a.largest == b.largest);
+    }
+    simd_force("avx512");
+    puts("values and comparisons in AVX2: as the scalar loops, for all scales");
+}
+
 int main(int argc, char **argv)
 {
     test_blocks();
@@ -475,6 +503,7 @@ int main(int argc, char **argv)
     test_faults();
     test_stop();
     test_tally();
+    test_values_twin();
     test_twins(argc > 2 ? atoi(argv[2]) : 3400);
     test_rule(argc > 1 ? atoi(argv[1]) : 1600);
     return 0;
