@@ -283,6 +283,13 @@ assert urllib.request.urlopen("http://127.0.0.1:%s/ping" % sys.argv[1], timeout=
 END
 }
 
+@test "the official openai client: models, chat, stream, choices, errors, cancellation" {
+    need_peer openai
+    serve
+    "$PEER" "$ROOT/tests/peers/openai_client.py" "$URL"
+    until_metric vllm:num_requests_running 0
+}
+
 @test "SIGTERM finishes what runs, refuses what is new, exits 0" {
     serve
     post /v1/completions '{"prompt":"x","max_tokens":1500,"ignore_eos":true}' > out &

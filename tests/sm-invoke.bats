@@ -100,6 +100,8 @@ END
     holds '.error != null and .status == 200' <<< "$output"
     run -69 --separate-stderr sm-invoke --url "$URL" --stream <<< "$(chat LATE)"
     holds '.error == "fell over"' <<< "$output"
+    run -69 --separate-stderr sm-invoke --url "$URL" <<< "$(chat LATIN)"
+    holds '.error == "d?sol?"' <<< "$output"
     run -65 --separate-stderr sm-invoke --url "$URL" <<< "$(chat HTML)"
     holds '.error | test("not JSON")' <<< "$output"
 }

@@ -258,9 +258,22 @@ static void add_json(struct buf *b, const char *key, const json_t *v)
     free(text);
 }
 
+/* A server's words may be no UTF-8, or cut inside a character: then what is not ASCII becomes '?'. */
+static json_t *text_json(const char *s, size_t n)
+{
+    json_t *v = json_stringn(s, n);
+    if (v) return v;
+    char *ascii = xmalloc(n + 1);
+    for (size_t i = 0; i < n; i++) ascii[i] = (unsigned char)s[i] < 0x80 ? s[i] : '?';
+    v = json_stringn(ascii, n);
+    free(ascii);
+    if (!v) die_msg(EXIT_TEMPFAIL, "out of memory");
+    return v;
+}
+
 static void add_text(struct buf *b, const char *key, const char *s, size_t n)
 {
-    json_t *v = s ? json_stringn(s, n) : NULL;
+    json_t *v = s ? text_json(s, n) : NULL;
     add_json(b, key, v);
     json_decref(v);
 }
@@ -286,9 +299,10 @@ static void add_answer(struct buf *b, const struct slot *s)
     if (s->e.code) add_text(b, "error", s->e.msg, strlen(s->e.msg));
     else add_text(b, "text", a->choices && a->text[0].data ? a->text[0].data : "", a->choices ? a->text[0].n : 0);
     for (size_t i = 0; i < a->choices && a->choices > 1 && !s->e.code; i++) {   /* n > 1: all of them */
-        json_t *v = json_stringn(a->text[i].data ? a->text[i].data : "", a->text[i].n);
+        json_t *v = text_json(a->text[i].data ? a->text[i].data : "", a->text[i].n);
         char *text = json_dumps(v, JSON_ENCODE_ANY);
-        buf_printf(b, "%s%s%s", i ? "," : ",\"texts\":[", text ? text : "null", i + 1 == a->choices ? "]" : "");
+        if (!text) die_msg(EXIT_TEMPFAIL, "out of memory");
+        buf_printf(b, "%s%s%s", i ? "," : ",\"texts\":[", text, i + 1 == a->choices ? "]" : "");
         free(text);
         json_decref(v);
     }

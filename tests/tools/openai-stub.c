@@ -4,6 +4,7 @@
  *   STATUS:nnn  that status with an error object      CUT     a stream that breaks off      HANG   no answer
  *   ODD         a stream in pieces of one byte, with \r\n, comments, an empty role chunk and two choices
  *   LATE        an error event inside the stream      HTML    200 with a page               ECHO   the text is the body
+ *   LATIN       500 with text that is no UTF-8
  *   SLOW        the answer comes after 100 ms
  * GET /v1/models lists "stub-model"; GET /stats: {"connections", "requests", "at_once"} of the POSTs so far. */
 #include <arpa/inet.h>
@@ -104,6 +105,7 @@ static int post(int fd, const char *path, const char *body)
     if (strstr(body, "HANG")) pause_ms(60000);
     if (strstr(body, "SLOW")) pause_ms(100);
     if (status) return reply(fd, atoi(status + 7), "application/json", "{\"error\":{\"message\":\"told to fail\",\"type\":\"t\",\"param\":null,\"code\":1}}");
+    if (strstr(body, "LATIN")) return reply(fd, 500, "text/plain", "d\xe9sol\xe9");
     if (strstr(body, "HTML")) return reply(fd, 200, "text/html", "<html>hello</html>");
     if (strncmp(path, "/v1/completions ", 16) && strncmp(path, "/v1/chat/completions ", 21)) return reply(fd, 404, "application/json", "{\"detail\":\"Not Found\"}");
     return strstr(body, "\"stream\":true") ? stream(fd, body, chat, tokens) : whole(fd, body, chat, tokens);
