@@ -144,7 +144,7 @@ unpack() { for t in weight_packed weight_scale weight_shape; do st drop "$1.$t" 
     plant text 26b-nano fused
     [ "$status" -eq 1 ]
     whole() { for n in 0 1 2 3 4 5 6 7; do for m in gate_proj up_proj down_proj; do for t in weight_packed weight_scale weight_shape; do st drop $e.$n.$m.$t || return 1; done; done; done; }
-    finds wrong '4 more of this grade' text 26b-nano whole
+    finds wrong '8 of 8 experts are not there at all' text 26b-nano whole
 }
 
 @test "files: cut, too long, holes, missing and empty shards, a bad index" {

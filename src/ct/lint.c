@@ -439,18 +439,46 @@ static bool decide_bank(const struct lint *l, const char *experts, struct ct_sch
     return false;
 }
 
-static void lint_split_bank(const struct lint *l, const struct gemma_tensor *gate_up, const char *experts, struct ct_scheme s)
+static void lint_expert(const struct lint *l, const struct gemma_tensor *gate_up, const char *expert, struct ct_scheme s)
 {
     uint64_t inner = gate_up->shape[1] / 2, hidden = gate_up->shape[2];
 
-    for (uint64_t n = 0; n < gate_up->shape[0]; n++)
-        for (int i = 0; i < 3; i++) {
-            char name[CT_NAME + 40];
-            struct expected x = {name, name, NULL, s, i < 2 ? inner : hidden, i < 2 ? hidden : inner};
+    for (int i = 0; i < 3; i++) {
+        char name[CT_NAME + 64];
+        struct expected x = {name, name, NULL, s, i < 2 ? inner : hidden, i < 2 ? hidden : inner};
 
-            snprintf(name, sizeof name, "%s.%llu.%s", experts, (unsigned long long)n, expert_parts[i]);
-            expect(l, &x);
-        }
+        snprintf(name, sizeof name, "%s.%s", expert, expert_parts[i]);
+        expect(l, &x);
+    }
+}
+
+static bool expert_there(const struct lint *l, const char *expert)
+{
+    char name[CT_NAME + 64];
+
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "%s.%s", expert, expert_parts[i]);
+        if (ct_modules_find(&l->modules, name))
+            return true;
+    }
+    return false;
+}
+
+static void lint_split_bank(const struct lint *l, const struct gemma_tensor *gate_up, const char *experts, struct ct_scheme s)
+{
+    uint64_t missing = 0, first = 0;
+    char expert[CT_NAME + 32];
+
+    for (uint64_t n = 0; n < gate_up->shape[0]; n++) {
+        snprintf(expert, sizeof expert, "%s.%llu", experts, (unsigned long long)n);
+        if (expert_there(l, expert))
+            lint_expert(l, gate_up, expert, s);
+        else
+            first = missing++ ? first : n;
+    }
+    if (missing)
+        say(l, CT_WRONG, experts, SILENT, "%llu of %llu experts are not there at all, the first is number %llu", (unsigned long long)missing,
+            (unsigned long long)gate_up->shape[0], (unsigned long long)first);
 }
 
 /* One fused tensor of a bank that stays in 16 bits. */
