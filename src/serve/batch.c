@@ -6,6 +6,8 @@
 
 #define PACE 0.8                /* of a plain step's time: what pieces of prompts may add to a step while others generate */
 #define FIRST_PIECE 16          /* tokens of prompt in the first mixed step, before anything is known of their time */
+#define LEAST_PIECE 4           /* fewer tokens of prompt would not make a step shorter: the weights are read anyway */
+#define NOTHING 1e-9            /* seconds */
 #define SMOOTH 0.2
 #define ASK_WAITING 0.05        /* seconds between questions whether the clients in the queue are still there */
 
@@ -174,9 +176,9 @@ static size_t prompt_budget(const struct batch *b, size_t generating)
 {
     size_t most = ENGINE_STEP_TOKENS - generating;
     if (!generating) return most;
-    if (b->plain <= 0 || b->per_token <= 0) return most < FIRST_PIECE ? most : FIRST_PIECE;
-    double n = PACE * b->plain / b->per_token;
-    return n < 1 ? 1 : n < (double)most ? (size_t)n : most;
+    double n = b->plain > 0 && b->per_token > 0 ? PACE * b->plain / b->per_token : FIRST_PIECE;
+    if (n < LEAST_PIECE) n = LEAST_PIECE;
+    return n < (double)most ? (size_t)n : most;
 }
 
 static void learn(double *mean, double seconds)
@@ -184,11 +186,12 @@ static void learn(double *mean, double seconds)
     *mean = *mean > 0 ? (1 - SMOOTH) * *mean + SMOOTH * seconds : seconds;
 }
 
+/* A token of a prompt costs what a step takes longer than a plain one, shared out; a few tokens tell nothing but noise. */
 static void measure(struct batch *b, double seconds, size_t generating, size_t prompt)
 {
     if (!prompt) learn(&b->plain, seconds);
-    else if (!generating) learn(&b->per_token, seconds / (double)prompt);
-    else if (b->plain > 0 && seconds > b->plain) learn(&b->per_token, (seconds - b->plain) / (double)prompt);
+    else if (prompt >= LEAST_PIECE && (generating || b->plain > 0))
+        learn(&b->per_token, seconds > b->plain ? (seconds - b->plain) / (double)prompt : NOTHING);
 }
 
 struct step {
