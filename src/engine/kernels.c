@@ -1,5 +1,4 @@
 #include "engine/kernels.h"
-#include "quant/w8.h"
 
 static const unsigned bits_of[] = {[W_F32] = 32, [W_BF16] = 16, [W_F16] = 16, [W_INT4] = 4, [W_INT8] = 8, [W_FP8] = 8};
 
@@ -28,11 +27,7 @@ struct matrix matrix_rows(const struct matrix *w, size_t row, size_t rows)
     return part;
 }
 
-float fp8_value[256];
-
 const struct kernels *kernels_for(enum simd level)
 {
-    for (int code = 0; code < 256; code++)
-        fp8_value[code] = w8_e4m3_to_f32((uint8_t)code);
-    return level == SIMD_AVX512 ? &kernels_avx512 : level == SIMD_AVX2 ? &kernels_avx2 : &kernels_scalar;
+    return level == SIMD_AVX512 && cpu_has_vnni() ? &kernels_avx512 : level >= SIMD_AVX2 ? &kernels_avx2 : &kernels_scalar;
 }

@@ -9,36 +9,36 @@ enum {
     SPAN_BLOCK = 256        /* positions between two corrections of the running softmax */
 };
 
+/* Two more for decode32: an fp8 weight / 256 without its row's scale; int4 level x scale without rounding. */
+#define RAW_FP8 ((enum weight_kind)(W_FP8 + 1))
+#define RAW_INT4 ((enum weight_kind)(W_FP8 + 2))
+
 /* 32 weights of one kind as float32. */
 INLINE void decode32(enum weight_kind kind, const uint8_t *p, float scale, v16 *a, v16 *b)
 {
     v16 s = v_set(scale);
+    if (kind == RAW_FP8) {
+        *a = v_fp8(p), *b = v_fp8(p + 16);
+        return;
+    }
+    if (kind == RAW_INT4) {
+        *a = v_mul(v_levels(p), s), *b = v_mul(v_levels(p + 8), s);
+        return;
+    }
     switch (kind) {
     case W_F32: *a = v_load(p); *b = v_load(p + 64); return;
     case W_BF16: *a = v_bf16(p); *b = v_bf16(p + 32); return;
     case W_F16: *a = v_f16(p); *b = v_f16(p + 32); return;
     case W_INT4: *a = v_round_bf16(v_mul(v_levels(p), s)); *b = v_round_bf16(v_mul(v_levels(p + 8), s)); return;
     case W_INT8: *a = v_mul(v_i8(p), s); *b = v_mul(v_i8(p + 16), s); return;
-    case W_FP8: {
-        float f[BLOCK];
-        for (int i = 0; i < BLOCK; i++)
-            f[i] = fp8_value[p[i]];
-        *a = v_mul(v_load(f), s);
-        *b = v_mul(v_load(f + 16), s);
-    }
+    case W_FP8: *a = v_mul(v_mul(v_fp8(p), v_set(256)), s); *b = v_mul(v_mul(v_fp8(p + 16), v_set(256)), s); return;
     }
 }
 
 /* Bytes of 32 columns. */
 INLINE size_t block_bytes(enum weight_kind kind)
 {
-    switch (kind) {
-    case W_F32: return 128;
-    case W_BF16: case W_F16: return 64;
-    case W_INT8: case W_FP8: return 32;
-    case W_INT4: return 16;
-    }
-    return 0;
+    return kind == W_F32 ? 128 : kind == W_BF16 || kind == W_F16 ? 64 : kind == W_INT4 || kind == RAW_INT4 ? 16 : 32;
 }
 
 /* The scales of the 16 blocks that start at column k. */
@@ -189,6 +189,135 @@ static void linear(const struct matrix *w, size_t row0, size_t row1, const float
         FOR_KIND(MANY)
 #undef ONE
 #undef MANY
+}
+
+/* --- two int8 terms -------------------------------------------------------------------------------------------------- */
+
+/* One prepared vector: the terms, then a scale and an integer sum a group. */
+struct act { int8_t *term; float *scale; int32_t *sum; size_t padded; };
+
+INLINE struct act act_of(const uint8_t *p, size_t cols)
+{
+    const size_t padded = (cols + SEGMENT - 1) / SEGMENT * SEGMENT;
+    uint8_t *q = (uint8_t *)(uintptr_t)p;
+
+    return (struct act){(int8_t *)q, (float *)(void *)(q + 2 * padded), (int32_t *)(void *)(q + 2 * padded + padded / 8), padded};
+}
+
+INLINE struct terms terms_at(const struct act *a, enum weight_kind kind, size_t k)
+{
+    const size_t quarter = a->padded / 2;
+
+    if (kind == W_INT4)
+        return (struct terms){a->term + k / 2, a->term + quarter + k / 2, a->term + 2 * quarter + k / 2, a->term + 3 * quarter + k / 2, a->sum + k / BLOCK};
+    return (struct terms){a->term + k, NULL, a->term + a->padded + k, NULL, a->sum + k / BLOCK};
+}
+
+/* x = scale * q, q = 256 high + low within -32639..32639. */
+static void prepare(enum weight_kind kind, const float *x, size_t cols, uint8_t *to)
+{
+    const struct act a = act_of(to, cols);
+
+    memset(to, 0, 2 * a.padded + a.padded / 4);
+    for (size_t k = 0; k < cols; k += BLOCK) {
+        const v16 u = v_load(x + k), v = v_load(x + k + 16);
+        const size_t group = k / BLOCK % 16, lane = k / SEGMENT * 16 + 4 * (group % 4) + group / 4;
+        float all[16], q[BLOCK], max = 0;
+        int32_t sum = 0;
+        v_store(all, v_max(v_abs(u), v_abs(v)));
+        for (int i = 0; i < 16; i++)
+            max = all[i] > max ? all[i] : max;
+        if (!(max > 1e-33f))        /* its inverse must be finite */
+            continue;
+        v_store(q, v_rint(v_mul(u, v_set(32639 / max))));
+        v_store(q + 16, v_rint(v_mul(v, v_set(32639 / max))));
+        const struct terms t = terms_at(&a, kind, k);
+        int8_t *high[2] = {(int8_t *)(uintptr_t)t.high, (int8_t *)(uintptr_t)t.high_odd}, *low[2] = {(int8_t *)(uintptr_t)t.low, (int8_t *)(uintptr_t)t.low_odd};
+        for (int i = 0; i < BLOCK; i++) {
+            const int n = (int)q[i], h = (n + 128) >> 8, half = kind == W_INT4 ? i % 2 : 0, at = kind == W_INT4 ? i / 2 : i;
+            high[half][at] = (int8_t)h;
+            low[half][at] = (int8_t)(n - 256 * h);
+            sum += n;
+        }
+        a.scale[lane] = max / 32639;
+        a.sum[lane] = sum;
+    }
+}
+
+INLINE float terms_row(enum weight_kind kind, const struct matrix *w, size_t row, const struct act *a)
+{
+    const size_t bytes = kind == W_INT4 ? SEGMENT / 2 : SEGMENT;
+    const uint8_t *p = w->data + row * (w->cols / BLOCK) * block_bytes(kind);
+    v16 sum = v_set(0);
+    float scale[16] = {0};
+
+    for (size_t k = 0; k < w->cols; k += SEGMENT, p += bytes) {
+        const struct terms t = terms_at(a, kind, k);
+        v16 by = v_load(a->scale + k / BLOCK);
+        for (size_t i = 0; i < bytes; i += 64)
+            v_prefetch(p + 8192 + i);
+        if (kind == W_INT4) {
+            segment_scales(w, row, k, scale);
+            by = v_mul(v_transpose(v_load(scale)), by);
+        }
+        sum = v_fma(kind == W_INT4 ? v_int4_sums(p, &t) : v_int8_sums(p, &t), by, sum);
+    }
+    return v_sum(sum);
+}
+
+static float row_scale(const struct matrix *w, size_t row)
+{
+    float scale[16];
+
+    v_store(scale, v_scale16(w->scale_type, w->scale + row * (w->scale_type == ST_F32 ? 4 : 2)));
+    return scale[0];
+}
+
+INLINE void terms_rows(enum weight_kind kind, const struct matrix *w, size_t row0, size_t row1, const uint8_t *act, size_t tokens, float *y, size_t ldy)
+{
+    for (size_t r = row0; r < row1; r++) {
+        const float scale = kind == W_INT4 ? 1 : row_scale(w, r);
+        for (size_t t = 0; t < tokens; t++) {
+            const struct act a = act_of(act + t * act_bytes(w->cols), w->cols);
+            y[t * ldy + r] = terms_row(kind, w, r, &a) * scale;
+        }
+    }
+}
+
+static void fp8_rows(const struct matrix *w, size_t row0, size_t row1, const float *x, size_t ldx, size_t tokens, float *y, size_t ldy)
+{
+    struct matrix raw = *w;
+
+    raw.scale = NULL;
+    if (tokens == 1)
+        one_token(RAW_FP8, &raw, row0, row1, x, y);
+    else
+        many_tokens(RAW_FP8, &raw, row0, row1, x, ldx, tokens, y, ldy);
+    for (size_t r = row0; r < row1; r++)
+        for (size_t t = 0; t < tokens; t++)
+            y[t * ldy + r] *= 256 * row_scale(w, r);
+}
+
+static void linear_judge(const struct matrix *w, size_t row0, size_t row1, const float *x, size_t ldx, size_t tokens, float *y, size_t ldy)
+{
+    if (w->kind != W_INT4)
+        linear(w, row0, row1, x, ldx, tokens, y, ldy);
+    else if (tokens == 1)
+        one_token(RAW_INT4, w, row0, row1, x, y);
+    else
+        many_tokens(RAW_INT4, w, row0, row1, x, ldx, tokens, y, ldy);
+}
+
+static void linear_fast(const struct matrix *w, size_t row0, size_t row1, const float *x, size_t ldx, const uint8_t *act, size_t tokens, float *y, size_t ldy)
+{
+    if (w->kind == W_INT4)
+        terms_rows(W_INT4, w, row0, row1, act, tokens, y, ldy);
+    else if (w->kind == W_INT8)
+        terms_rows(W_INT8, w, row0, row1, act, tokens, y, ldy);
+    else if (w->kind == W_FP8)
+        fp8_rows(w, row0, row1, x, ldx, tokens, y, ldy);
+    else
+        linear(w, row0, row1, x, ldx, tokens, y, ldy);
 }
 
 static void row(const struct matrix *w, size_t r, float *out)
@@ -348,4 +477,4 @@ static void attend(const float *q, size_t head_dim, float scale, const struct kv
         v_store(out + d, v_div(v_load(out + d), whole));
 }
 
-const struct kernels KERNELS = {linear, row, rms, gelu_mul, softcap, exp_sum, attend};
+const struct kernels KERNELS = {KERNELS_SIMD, linear, linear_judge, prepare, linear_fast, row, rms, gelu_mul, softcap, exp_sum, attend};

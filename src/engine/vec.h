@@ -9,6 +9,11 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+/* 512 activations as 256 high + low, for 16 groups of 32 weights.  For int4 the even and the odd ones stand apart, as the halves of a byte do; for
+ * int8 high and low hold all of them.  sum: of each group, in the order of v_transpose. */
+struct terms { const int8_t *high, *high_odd, *low, *low_odd; const int32_t *sum; };
+/* v_int4_sums, v_int8_sums: for each of 16 groups, in the order of v_transpose, the exact integer sum of level x activation, as float. */
+
 #if defined(VEC_AVX512)
 #include <immintrin.h>
 typedef struct { __m512 v; } v16;
@@ -40,6 +45,53 @@ INLINE v16 v_levels(const uint8_t *p)
     __m128i b = _mm_loadl_epi64((const void *)p), mask = _mm_set1_epi8(15);
     __m128i u = _mm_unpacklo_epi8(_mm_and_si128(b, mask), _mm_and_si128(_mm_srli_epi16(b, 4), mask));
     return v_of(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_sub_epi8(u, _mm_set1_epi8(8)))));
+}
+/* 16 fp8 codes as floats / 256: sign, exponent and mantissa moved to their places in a binary16, subnormals included. */
+INLINE v16 v_fp8(const uint8_t *p)
+{
+    __m256i b = _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)p));
+    __m256i h = _mm256_or_si256(_mm256_and_si256(_mm256_slli_epi16(b, 8), _mm256_set1_epi16((short)0x8000)), _mm256_and_si256(_mm256_slli_epi16(b, 7), _mm256_set1_epi16(0x3f80)));
+    return v_of(_mm512_cvtph_ps(h));
+}
+INLINE v16 v_abs(v16 a) { return v_of(_mm512_abs_ps(a.v)); }
+/* As a 4 x 4 matrix, transposed. */
+INLINE v16 v_transpose(v16 a) { return v_of(_mm512_permutexvar_ps(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), a.v)); }
+/* Four vectors of four groups of four: the sums of the groups, group L of vector j in lane 4 L + j. */
+INLINE __m512i group_sums(const __m512i t[4])
+{
+    __m512i a = _mm512_add_epi32(_mm512_unpacklo_epi32(t[0], t[1]), _mm512_unpackhi_epi32(t[0], t[1]));
+    __m512i b = _mm512_add_epi32(_mm512_unpacklo_epi32(t[2], t[3]), _mm512_unpackhi_epi32(t[2], t[3]));
+    return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+}
+INLINE v16 v_int4_sums(const uint8_t *w, const struct terms *q)
+{
+    const __m512i mask = _mm512_set1_epi8(15);
+    __m512i t[4];
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        __m512i b = _mm512_loadu_si512(w + 64 * j), e = _mm512_and_si512(b, mask), o = _mm512_and_si512(_mm512_srli_epi16(b, 4), mask);
+        __m512i high = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), e, _mm512_loadu_si512(q->high + 64 * j)), o, _mm512_loadu_si512(q->high_odd + 64 * j));
+        t[j] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(_mm512_slli_epi32(high, 8), e, _mm512_loadu_si512(q->low + 64 * j)), o, _mm512_loadu_si512(q->low_odd + 64 * j));
+    }
+    __m512i sum = _mm512_loadu_si512(q->sum);
+    return v_of(_mm512_cvtepi32_ps(_mm512_sub_epi32(group_sums(t), _mm512_slli_epi32(sum, 3))));
+}
+INLINE v16 v_int8_sums(const uint8_t *w, const struct terms *q)
+{
+    const __m512i flip = _mm512_set1_epi8((char)0x80);      /* w + 128, unsigned */
+    __m512i t[4];
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        __m512i half[2];
+        for (int i = 0; i < 2; i++) {
+            const int at = 64 * (2 * j + i);
+            __m512i b = _mm512_xor_si512(_mm512_loadu_si512(w + at), flip);
+            __m512i high = _mm512_dpbusd_epi32(_mm512_setzero_si512(), b, _mm512_loadu_si512(q->high + at));
+            half[i] = _mm512_dpbusd_epi32(_mm512_slli_epi32(high, 8), b, _mm512_loadu_si512(q->low + at));
+        }
+        t[j] = _mm512_add_epi32(_mm512_shuffle_i32x4(half[0], half[1], 0x88), _mm512_shuffle_i32x4(half[0], half[1], 0xdd));
+    }
+    return v_of(_mm512_cvtepi32_ps(_mm512_sub_epi32(group_sums(t), _mm512_slli_epi32(_mm512_loadu_si512(q->sum), 7))));
 }
 INLINE float v_sum8(__m256 a)
 {
@@ -86,6 +138,60 @@ INLINE v16 v_levels(const uint8_t *p)
     u = _mm_sub_epi8(u, _mm_set1_epi8(8));
     return (v16){half_i8(u), half_i8(_mm_srli_si128(u, 8))};
 }
+INLINE __m256 half_fp8(__m128i c)
+{
+    __m128i b = _mm_cvtepu8_epi16(c);
+    return _mm256_cvtph_ps(_mm_or_si128(_mm_and_si128(_mm_slli_epi16(b, 8), _mm_set1_epi16((short)0x8000)), _mm_and_si128(_mm_slli_epi16(b, 7), _mm_set1_epi16(0x3f80))));
+}
+INLINE v16 v_fp8(const uint8_t *p) { __m128i b = _mm_loadu_si128((const void *)p); return (v16){half_fp8(b), half_fp8(_mm_srli_si128(b, 8))}; }
+INLINE __m256 half_abs(__m256 x) { return _mm256_and_ps(x, _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff))); }
+INLINE v16 v_abs(v16 x) { return (v16){half_abs(x.a), half_abs(x.b)}; }
+INLINE v16 v_transpose(v16 x)
+{
+    __m128 a = _mm256_castps256_ps128(x.a), b = _mm256_extractf128_ps(x.a, 1), c = _mm256_castps256_ps128(x.b), d = _mm256_extractf128_ps(x.b, 1);
+    _MM_TRANSPOSE4_PS(a, b, c, d);
+    return (v16){_mm256_set_m128(b, a), _mm256_set_m128(d, c)};
+}
+INLINE __m256i four_sums(__m256i a, __m256i b, __m256i c, __m256i d) { return _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d)); }
+INLINE __m256i load_half(const void *p) { return _mm256_loadu_si256(p); }
+/* Sums of four of 32 products u8 x s8, whose pairs fit 16 bits. */
+INLINE __m256i pairs(__m256i e, __m256i o, const int8_t *even, const int8_t *odd)
+{
+    return _mm256_madd_epi16(_mm256_add_epi16(_mm256_maddubs_epi16(e, load_half(even)), _mm256_maddubs_epi16(o, load_half(odd))), _mm256_set1_epi16(1));
+}
+INLINE v16 v_int4_sums(const uint8_t *w, const struct terms *q)
+{
+    const __m256i mask = _mm256_set1_epi8(15);
+    __m256i t[8];
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++) {
+        __m256i b = load_half(w + 32 * j), e = _mm256_and_si256(b, mask), o = _mm256_and_si256(_mm256_srli_epi16(b, 4), mask);
+        t[j] = _mm256_add_epi32(_mm256_slli_epi32(pairs(e, o, q->high + 32 * j, q->high_odd + 32 * j), 8), pairs(e, o, q->low + 32 * j, q->low_odd + 32 * j));
+    }
+    __m256i a = _mm256_sub_epi32(four_sums(t[0], t[2], t[4], t[6]), _mm256_slli_epi32(load_half(q->sum), 3));
+    __m256i b = _mm256_sub_epi32(four_sums(t[1], t[3], t[5], t[7]), _mm256_slli_epi32(load_half(q->sum + 8), 3));
+    return (v16){_mm256_cvtepi32_ps(a), _mm256_cvtepi32_ps(b)};
+}
+/* Sums of two of 16 products s8 x (256 high + low). */
+INLINE __m256i wide_pairs(const uint8_t *w, const int8_t *high, const int8_t *low)
+{
+    __m256i b = _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)w));
+    __m256i h = _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)high)), l = _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)low));
+    return _mm256_madd_epi16(b, _mm256_add_epi16(_mm256_slli_epi16(h, 8), l));
+}
+INLINE v16 v_int8_sums(const uint8_t *w, const struct terms *q)
+{
+    __m256i t[8];
+    for (int j = 0; j < 8; j++) {
+        __m256i block[2];
+        for (int i = 0; i < 2; i++) {
+            const int at = 64 * j + 32 * i;
+            block[i] = _mm256_add_epi32(wide_pairs(w + at, q->high + at, q->low + at), wide_pairs(w + at + 16, q->high + at + 16, q->low + at + 16));
+        }
+        t[j] = _mm256_add_epi32(_mm256_permute2x128_si256(block[0], block[1], 0x20), _mm256_permute2x128_si256(block[0], block[1], 0x31));
+    }
+    return (v16){_mm256_cvtepi32_ps(four_sums(t[0], t[2], t[4], t[6])), _mm256_cvtepi32_ps(four_sums(t[1], t[3], t[5], t[7]))};
+}
 INLINE float v_sum(v16 x)
 {
     __m256 a = _mm256_add_ps(x.a, x.b);
@@ -116,6 +222,32 @@ INLINE v16 v_f16(const uint8_t *p) { LANES(f16_to_f32(half_at(p, i))); }
 INLINE v16 v_i8(const uint8_t *p) { LANES((float)(int8_t)p[i]); }
 INLINE v16 v_round_bf16(v16 a) { LANES(bf16_to_f32(bf16_from_f32(a.f[i]))); }
 INLINE v16 v_levels(const uint8_t *p) { LANES((float)((i % 2 ? p[i / 2] >> 4 : p[i / 2] & 15) - 8)); }
+INLINE v16 v_fp8(const uint8_t *p) { LANES(f16_to_f32((uint16_t)((p[i] & 0x80) << 8 | (p[i] & 0x7f) << 7))); }
+INLINE v16 v_abs(v16 a) { LANES(fabsf(a.f[i])); }
+INLINE v16 v_transpose(v16 a) { LANES(a.f[4 * (i % 4) + i / 4]); }
+INLINE int term(int8_t high, int8_t low) { return 256 * high + low; }
+INLINE v16 v_int4_sums(const uint8_t *w, const struct terms *q)
+{
+    v16 r;
+    for (int b = 0; b < 16; b++) {
+        int t = 0;
+        for (int i = 16 * b; i < 16 * b + 16; i++)
+            t += ((w[i] & 15) - 8) * term(q->high[i], q->low[i]) + ((w[i] >> 4) - 8) * term(q->high_odd[i], q->low_odd[i]);
+        r.f[4 * (b % 4) + b / 4] = (float)t;
+    }
+    return r;
+}
+INLINE v16 v_int8_sums(const uint8_t *w, const struct terms *q)
+{
+    v16 r;
+    for (int b = 0; b < 16; b++) {
+        int t = 0;
+        for (int i = 32 * b; i < 32 * b + 32; i++)
+            t += (int8_t)w[i] * term(q->high[i], q->low[i]);
+        r.f[4 * (b % 4) + b / 4] = (float)t;
+    }
+    return r;
+}
 INLINE float v_sum(v16 a)
 {
     for (int n = 8; n > 0; n /= 2)

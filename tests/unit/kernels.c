@@ -1,6 +1,7 @@
 /* kernels: every kind of weight against a double sum within the stated bound; the twins bit for bit; any number of tokens the same as one. */
 #include <assert.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,6 +121,73 @@ static void linears(enum weight_kind kind, size_t cols, size_t scales, enum st_d
     free_matrix(&m);
 }
 
+/* Fast mode against double sums of unrounded products: rms over rms of the outputs; twins bit for bit; batches as single tokens. */
+static double fast_error(enum weight_kind kind, size_t cols, bool outliers)
+{
+    const size_t scales = kind == W_INT4 ? cols / 32 : 1, stride = act_bytes(cols);
+    struct matrix m = random_matrix(kind, cols, scales, kind == W_INT4 ? ST_F16 : ST_F32);
+    float *x = xcalloc(TOKENS * cols, sizeof *x), *judge = xcalloc(TOKENS * ROWS, sizeof *judge);
+    uint8_t *act = aligned_alloc(64, TOKENS * stride), *again = aligned_alloc(64, TOKENS * stride);
+    float y[TOKENS * ROWS], z[TOKENS * ROWS];
+    double off = 0, size = 0;
+
+    for (size_t i = 0; i < TOKENS * cols; i++)
+        x[i] = normal() * (outliers && i % 96 == 5 ? 100.0f : 1.0f);
+    memset(x, 0, 32 * sizeof *x);
+    for (size_t t = 0; t < TOKENS; t++)
+        kernels_scalar.prepare(kind, x + t * cols, cols, act + t * stride);
+    kernels_scalar.linear_fast(&m, 0, ROWS, x, cols, act, TOKENS, y, ROWS);
+    kernels_scalar.linear_judge(&m, 0, ROWS, x, cols, TOKENS, judge, ROWS);
+    for (size_t t = 0; t < TOKENS; t++)
+        for (size_t r = 0; r < ROWS; r++) {
+            double sum = 0, absolute = 0;
+            for (size_t k = 0; k < cols; k++) {
+                const uint8_t byte = m.data[(r * cols + k) / 2];
+                uint16_t half = 0;
+                memcpy(&half, m.scale + 2 * (r * scales + k / 32), kind == W_INT4 ? 2 : 0);
+                const double w = kind == W_INT4 ? (double)((byte >> (k % 2 * 4) & 15) - 8) * (double)f16_to_f32(half) : (double)value(&m, r, k);
+                sum += w * (double)x[t * cols + k];
+                absolute += fabs(w * (double)x[t * cols + k]);
+            }
+            const double d = (double)y[t * ROWS + r] - sum;
+            off += d * d, size += sum * sum;
+            assert(fabs((double)judge[t * ROWS + r] - sum) <= ((double)cols / 32 + 7) * 0x1p-24 * absolute);
+        }
+    const struct kernels *twins[] = {&kernels_scalar, &kernels_avx2, &kernels_avx512};
+    for (int i = 0; i < 3; i++) {
+        if (kernels_for(simd_level())->level < twins[i]->level)
+            continue;
+        for (size_t t = 0; t < TOKENS; t++)
+            twins[i]->prepare(kind, x + t * cols, cols, again + t * stride);
+        assert(!memcmp(act, again, TOKENS * stride));
+        for (size_t t = 0; t < TOKENS; t++)
+            twins[i]->linear_fast(&m, 0, ROWS, x + t * cols, cols, act + t * stride, 1, z + t * ROWS, ROWS);
+        assert(!memcmp(y, z, sizeof y));
+        memset(z, 0, sizeof z);
+        twins[i]->linear_fast(&m, 0, ROWS, x, cols, act, TOKENS, z, ROWS);
+        assert(!memcmp(y, z, sizeof y));
+    }
+    free(x);
+    free(judge);
+    free(act);
+    free(again);
+    free_matrix(&m);
+    return sqrt(off / size);
+}
+
+static void fast_mode(void)
+{
+    const size_t cols[] = {32, 640, 1536, 2112, 6144};
+
+    for (size_t c = 0; c < sizeof cols / sizeof *cols; c++) {
+        printf("K = %zu: rms error int4 %.1e, with outliers %.1e; int8 %.1e, %.1e; fp8 %.1e\n", cols[c], fast_error(W_INT4, cols[c], false),
+            fast_error(W_INT4, cols[c], true), fast_error(W_INT8, cols[c], false), fast_error(W_INT8, cols[c], true), fast_error(W_FP8, cols[c], false));
+        assert(fast_error(W_INT4, cols[c], false) <= 4e-5 && fast_error(W_INT4, cols[c], true) <= 1e-4);
+        assert(fast_error(W_INT8, cols[c], false) <= 4e-5 && fast_error(W_INT8, cols[c], true) <= 1e-4);
+        assert(fast_error(W_FP8, cols[c], false) <= 1e-6 && fast_error(W_FP8, cols[c], true) <= 1e-6);
+    }
+}
+
 static void functions(const struct kernels *k)
 {
     float x[1024], g[1024], u[1024], a[1024], b[1024];
@@ -192,6 +260,8 @@ int main(void)
     linears(W_INT4, 2048, 2048 / 128, ST_BF16);
     linears(W_INT8, 2048, 1, ST_BF16);
     puts("linears: the value of every kind of weight, within the bound, twins and batches bit for bit");
+    fast_mode();
+    puts("fast mode: within its bound, twins and batches bit for bit");
     functions(&kernels_scalar);
     attention(&kernels_scalar);
     if (simd_level() >= SIMD_AVX2)
