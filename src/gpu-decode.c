@@ -21,12 +21,13 @@ static struct {
     const char *gpu;
     bool info, json;
     long threads, max_context, batch;
-} opt = {.device = "auto", .math = "exact", .batch = 1};
+} opt = {.device = "auto", .math = "fast", .batch = 1};
 
 static const struct opt options[] = {
     {"model", 'm', OPT_STR, &opt.model, "DIR", "directory of the checkpoint or build", 0, 0},
     {"device", 0, OPT_CHOICE, &opt.device, "auto|cpu|cuda", "where to run; auto says on stderr what it took", 0, 0},
-    {"math", 0, OPT_CHOICE, &opt.math, "exact", "exact: float32 activations, every weight as it is stored", 0, 0},
+    {"math", 0, OPT_CHOICE, &opt.math, "exact|fast|judge", "exact: float32 activations, every weight as it is stored; fast: activations in 16 bits for int4 and int8 "
+        "weights; judge: fast's products in float32, to measure it by", 0, 0},
     {"simd", 0, OPT_CHOICE, &opt.simd, "scalar|avx2|avx512", "never above this level; the results are the same", 0, 0},
     {"threads", 'j', OPT_INT, &opt.threads, "N", "threads (0: as many as CPUs)", 0, 1024},
     {"batch", 0, OPT_INT, &opt.batch, "N", "lines that run together; with more than 1 a line waits for those after it to be read", 1, MAX_BATCH},

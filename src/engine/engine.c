@@ -103,6 +103,17 @@ static int open_text(struct engine *en, const char *dir, struct err *e)
     return en->chat ? 0 : -1;
 }
 
+static const char *const maths[] = {[MATH_EXACT] = "exact", [MATH_FAST] = "fast", [MATH_JUDGE] = "judge"};
+
+/* -1 = unknown. */
+static int math_of(const struct engine_options *opt)
+{
+    for (int i = 0; opt->math && i < (int)(sizeof maths / sizeof *maths); i++)
+        if (!strcmp(opt->math, maths[i]))
+            return i;
+    return opt->math ? -1 : MATH_FAST;
+}
+
 static int open_all(struct engine *en, const char *dir, const struct engine_options *opt, struct err *e)
 {
     struct stat st;
@@ -120,7 +131,7 @@ static int open_all(struct engine *en, const char *dir, const struct engine_opti
     if (failed)
         return -1;
     en->max_context = opt->max_context > 0 && opt->max_context < en->g.max_positions ? opt->max_context : en->g.max_positions;
-    en->forward = forward_new(&en->g, &en->w, kernels_for(simd_level()), en->par);
+    en->forward = forward_new(&en->g, &en->w, kernels_for(simd_level()), (enum engine_math)math_of(opt), en->par);
     return 0;
 }
 
@@ -128,8 +139,8 @@ static int check_options(const struct engine_options *opt, struct err *e)
 {
     if (opt->device && !strcmp(opt->device, "cuda"))
         return err_set(e, EXIT_UNAVAILABLE, "this build has no CUDA: use --device cpu");
-    if (opt->math && strcmp(opt->math, "exact"))
-        return err_set(e, EXIT_USAGE, "--math %s: only exact is there", opt->math);
+    if (math_of(opt) < 0)
+        return err_set(e, EXIT_USAGE, "--math %s: exact and fast are there", opt->math);
     return 0;
 }
 
@@ -154,7 +165,7 @@ struct engine *engine_open(const char *dir, const struct engine_options *opt, st
         return NULL;
     }
     en->facts = (struct engine_facts){
-        .device = "cpu", .math = "exact", .simd = simd_name(simd_level()), .size = gemma_size_name(&en->g), .threads = par_threads(en->par),
+        .device = "cpu", .math = maths[math_of(opt)], .simd = simd_name(kernels_for(simd_level())->level), .size = gemma_size_name(&en->g), .threads = par_threads(en->par),
         .huge_pages = en->w.huge_pages, .weight_bytes = en->w.bytes, .token_bytes = en->w.token_bytes, .load_seconds = now() - start,
     };
     return en;

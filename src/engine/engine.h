@@ -23,9 +23,13 @@
 struct engine;
 struct seq;
 
+/* exact: float32 activations, every weight as it is stored.  fast: activations of int4 and int8 weights in two int8 terms, int4 weights not rounded
+ * (kernels.h).  judge: exact's way of computing fast's products; for tests. */
+enum engine_math { MATH_EXACT, MATH_FAST, MATH_JUDGE };
+
 struct engine_options {
     const char *device;     /* "auto", "cpu", "cuda" */
-    const char *math;       /* "exact"; NULL = the default */
+    const char *math;       /* "exact", "fast", "judge"; NULL = fast */
     int threads;            /* <= 0: as many as CPUs */
     long max_context;       /* tokens a sequence may hold; 0 = what the model was made for */
 };
@@ -36,7 +40,7 @@ void engine_close(struct engine *en);
 /* What ran, as it stands in every result. */
 struct engine_facts {
     const char *device;     /* "cpu" */
-    const char *math;       /* "exact" */
+    const char *math;       /* "exact", "fast" */
     const char *simd;       /* "scalar", "avx2", "avx512" */
     const char *size;       /* gemma_size_name() */
     int threads;

@@ -20,7 +20,12 @@ struct token {
 };
 
 /* One linear: y [n, w->rows] = x [n, w->cols] w^T. */
-struct product { const struct matrix *w; const float *x; size_t ldx, n; float *y; size_t ldy; };
+struct product {
+    const struct matrix *w;
+    const float *x; size_t ldx, n;
+    float *y; size_t ldy;
+    const uint8_t *act;         /* x prepared for fast mode; NULL = not needed */
+};
 
 /* One expert's share of a step: rows [first, first + n) of the gathered tokens. */
 struct share { size_t first, n; };
@@ -30,6 +35,7 @@ struct forward {
     const struct weights *w;
     const struct kernels *k;
     struct par *par;
+    enum engine_math math;
 
     size_t hidden, q_wide, kv_wide, mlp_wide, flat;     /* widths of the buffers' rows: the most that a layer needs */
     float *h, *x, *y;           /* [tokens][hidden] the stream, a linear's input, its output */
@@ -44,6 +50,7 @@ struct forward {
     struct share *share;        /* [experts] */
     struct product *product;    /* room for 2 * experts + 4 */
     float *logits;              /* [HEAD_TOKENS][vocab] */
+    uint8_t *act; size_t act_size;  /* the inputs of one multiply(), prepared */
     float *freq[GEMMA_MAX_LAYERS];  /* [head_dim / 2] of each layer, shared by equal ones */
 
     struct token token[ENGINE_STEP_TOKENS];
@@ -61,13 +68,13 @@ static void each_token(struct forward *f, void (*fn)(void *f, size_t t))
         par_for(f->par, f->n, fn, f);
 }
 
-struct products { const struct kernels *k; const struct product *p; size_t n; };
+struct products { const struct forward *f; struct product *p; size_t n; };
 
 static size_t piece_rows(const struct matrix *w)
 {
-    const size_t rows = ROWS_BYTES / matrix_row_bytes(w) / 4 * 4;
+    const size_t rows = ROWS_BYTES / matrix_row_bytes(w) / 16 * 16;
 
-    return rows ? rows : 4;
+    return rows ? rows : 16;
 }
 
 static size_t pieces(const struct product *p)
@@ -78,27 +85,85 @@ static size_t pieces(const struct product *p)
 static void multiply_piece(void *arg, size_t i)
 {
     const struct products *s = arg;
+    const struct kernels *k = s->f->k;
     const struct product *p = s->p;
 
     while (i >= pieces(p))
         i -= pieces(p++);
     const size_t rows = piece_rows(p->w), first = i * rows, end = first + rows < p->w->rows ? first + rows : p->w->rows;
-    s->k->linear(p->w, first, end, p->x, p->ldx, p->n, p->y, p->ldy);
+    if (s->f->math == MATH_FAST)
+        k->linear_fast(p->w, first, end, p->x, p->ldx, p->act, p->n, p->y, p->ldy);
+    else
+        (s->f->math == MATH_EXACT ? k->linear : k->linear_judge)(p->w, first, end, p->x, p->ldx, p->n, p->y, p->ldy);
+}
+
+static bool in_terms(const struct product *p) { return p->w->kind == W_INT4 || p->w->kind == W_INT8; }
+
+/* Products that follow each other often share their input. */
+static bool same_input(const struct product *p, size_t i)
+{
+    return i > 0 && p[i].x == p[i - 1].x && p[i].n == p[i - 1].n && p[i].w->kind == p[i - 1].w->kind;
+}
+
+static void prepare_token(void *arg, size_t i)
+{
+    const struct products *s = arg;
+    size_t j = 0;
+
+    for (;; j++) {
+        const size_t n = in_terms(&s->p[j]) && !same_input(s->p, j) ? s->p[j].n : 0;
+        if (i < n)
+            break;
+        i -= n;
+    }
+    const struct product *p = &s->p[j];
+    s->f->k->prepare(p->w->kind, p->x + i * p->ldx, p->w->cols, (uint8_t *)(uintptr_t)p->act + i * act_bytes(p->w->cols));
+}
+
+static void prepare(struct forward *f, struct product *p, size_t n)
+{
+    size_t bytes = 0, tokens = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (in_terms(&p[i]) && !same_input(p, i))
+            bytes += p[i].n * act_bytes(p[i].w->cols), tokens += p[i].n;
+    if (bytes > f->act_size) {
+        free(f->act);
+        f->act = aligned_alloc(64, bytes);
+        if (!f->act)
+            die_msg(EXIT_TEMPFAIL, "out of memory");
+        f->act_size = bytes;
+    }
+    uint8_t *at = f->act;
+    for (size_t i = 0; i < n; i++) {
+        if (!in_terms(&p[i]))
+            continue;
+        p[i].act = same_input(p, i) ? p[i - 1].act : at;
+        if (!same_input(p, i))
+            at += p[i].n * act_bytes(p[i].w->cols);
+    }
+    struct products all = {f, p, n};
+    if (tokens == 1)
+        prepare_token(&all, 0);
+    else
+        par_for(f->par, tokens, prepare_token, &all);
 }
 
 /* Several linears at once. */
-static void multiply(struct forward *f, const struct product *p, size_t n)
+static void multiply(struct forward *f, struct product *p, size_t n)
 {
     size_t count = 0;
 
+    if (f->math == MATH_FAST)
+        prepare(f, p, n);
     for (size_t i = 0; i < n; i++)
         count += pieces(&p[i]);
-    par_for(f->par, count, multiply_piece, &(struct products){f->k, p, n});
+    par_for(f->par, count, multiply_piece, &(struct products){f, p, n});
 }
 
 static void linear(struct forward *f, const struct matrix *w, const float *x, size_t ldx, float *y, size_t ldy)
 {
-    multiply(f, &(struct product){w, x, ldx, f->n, y, ldy}, 1);
+    multiply(f, &(struct product){w, x, ldx, f->n, y, ldy, NULL}, 1);
 }
 
 static void add(float *to, const float *x, size_t n)
@@ -270,10 +335,10 @@ static void attention(struct forward *f)
     const bool owner = layer_of(f)->kv_from == f->layer;
 
     each_token(f, before_attention);
-    const struct product p[] = {
-        {&w->q, f->x, f->hidden, f->n, f->q, f->q_wide},
-        {&w->k, f->x, f->hidden, f->n, f->k_new, f->kv_wide},
-        {&w->v, f->x, f->hidden, f->n, f->v_new, f->kv_wide},
+    struct product p[] = {
+        {&w->q, f->x, f->hidden, f->n, f->q, f->q_wide, NULL},
+        {&w->k, f->x, f->hidden, f->n, f->k_new, f->kv_wide, NULL},
+        {&w->v, f->x, f->hidden, f->n, f->v_new, f->kv_wide, NULL},
     };
     multiply(f, p, !owner ? 1 : layer_of(f)->v_is_k ? 2 : 3);
     each_token(f, heads_of_token);
@@ -298,9 +363,9 @@ static void gate_token(void *arg, size_t t)
 static void mlp(struct forward *f)
 {
     const struct layer_weights *w = weights_of(f);
-    const struct product p[] = {
-        {&w->gate, f->x, f->hidden, f->n, f->gate, f->mlp_wide},
-        {&w->up, f->x, f->hidden, f->n, f->up, f->mlp_wide},
+    struct product p[] = {
+        {&w->gate, f->x, f->hidden, f->n, f->gate, f->mlp_wide, NULL},
+        {&w->up, f->x, f->hidden, f->n, f->up, f->mlp_wide, NULL},
     };
 
     multiply(f, p, 2);
@@ -385,8 +450,8 @@ static void run_experts(struct forward *f)
         const float *x = f->ex + s->first * f->hidden;
         if (!s->n)
             continue;
-        f->product[n++] = (struct product){&w->expert_gate[i], x, f->hidden, s->n, f->egate + s->first * wide, wide};
-        f->product[n++] = (struct product){&w->expert_up[i], x, f->hidden, s->n, f->eup + s->first * wide, wide};
+        f->product[n++] = (struct product){&w->expert_gate[i], x, f->hidden, s->n, f->egate + s->first * wide, wide, NULL};
+        f->product[n++] = (struct product){&w->expert_up[i], x, f->hidden, s->n, f->eup + s->first * wide, wide, NULL};
     }
     multiply(f, f->product, n);
     par_for(f->par, f->n * (size_t)f->g->top_k, expert_gate_row, f);
@@ -394,7 +459,7 @@ static void run_experts(struct forward *f)
     for (size_t i = 0; i < experts; i++) {
         const struct share *s = &f->share[i];
         if (s->n)
-            f->product[n++] = (struct product){&w->expert_down[i], f->egate + s->first * wide, wide, s->n, f->ey + s->first * f->hidden, f->hidden};
+            f->product[n++] = (struct product){&w->expert_down[i], f->egate + s->first * wide, wide, s->n, f->ey + s->first * f->hidden, f->hidden, NULL};
     }
     multiply(f, f->product, n);
 }
@@ -493,7 +558,7 @@ static void head(struct forward *f, const float *x, size_t n, float *logits)
 {
     const size_t vocab = (size_t)f->g->vocab, per_row = (vocab + CAP_PIECE - 1) / CAP_PIECE;
 
-    multiply(f, &(struct product){&f->w->head, x, f->hidden, n, logits, vocab}, 1);
+    multiply(f, &(struct product){&f->w->head, x, f->hidden, n, logits, vocab, NULL}, 1);
     if (f->g->softcap > 0)
         par_for(f->par, n * per_row, cap_piece, &(struct capping){f, logits, per_row});
 }
@@ -608,12 +673,12 @@ static void set_frequencies(struct forward *f)
     }
 }
 
-struct forward *forward_new(const struct gemma *g, const struct weights *w, const struct kernels *k, struct par *par)
+struct forward *forward_new(const struct gemma *g, const struct weights *w, const struct kernels *k, enum engine_math math, struct par *par)
 {
     struct forward *f = xcalloc(1, sizeof *f);
     const size_t most = ENGINE_STEP_TOKENS, experts = (size_t)g->experts, top_k = (size_t)g->top_k, wide = (size_t)g->expert_mlp;
 
-    f->g = g, f->w = w, f->k = k, f->par = par;
+    f->g = g, f->w = w, f->k = k, f->math = math, f->par = par;
     f->hidden = (size_t)g->hidden;
     f->flat = (size_t)g->ple * (size_t)g->layers;
     f->mlp_wide = f->flat;      /* `up` also holds a token's row of the per-layer table */
@@ -655,6 +720,7 @@ void forward_free(struct forward *f)
         if (!shared)
             free(f->freq[i]);
     }
+    free(f->act);
     free(f->slot);
     free(f->share);
     free(f->product);

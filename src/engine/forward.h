@@ -14,7 +14,7 @@
 
 struct forward;
 /* All are borrowed and must outlive it. */
-struct forward *forward_new(const struct gemma *g, const struct weights *w, const struct kernels *k, struct par *par);
+struct forward *forward_new(const struct gemma *g, const struct weights *w, const struct kernels *k, enum engine_math math, struct par *par);
 void forward_free(struct forward *f);
 /* engine_step() for at most ENGINE_STEP_TOKENS tokens in all. */
 int forward_run(struct forward *f, struct engine_item *item, size_t n, struct err *e) MUST_CHECK;
