@@ -146,7 +146,7 @@ static void parse(struct options *o, int argc, char **argv)
         {"api-key-file", 0, OPT_STR, &o->http.key_file, "FILE", "require the key in FILE as a bearer token", 0, 0},
         {"served-model-name", 0, OPT_STR, &o->name, "NAME", "name in /v1/models (default: DIR's last part)", 0, 0},
         {"device", 0, OPT_CHOICE, &o->engine.device, "auto|cpu|cuda", "where to compute", 0, 0},
-        {"math", 0, OPT_CHOICE, &o->engine.math, "exact", "arithmetic of the engine", 0, 0},
+        {"math", 0, OPT_CHOICE, &o->engine.math, "exact|fast", "arithmetic of the engine (default: fast)", 0, 0},
         {"threads", 'j', OPT_INT, &o->threads, "N", "threads of the engine; 0 = one per CPU", 0, 1024},
         {"max-context", 0, OPT_INT, &o->engine.max_context, "N", "tokens of prompt and completion; 0 = what the model was made for", 0, 1 << 24},
         {"batch", 0, OPT_INT, &o->batch.max_running, "N", "sequences that run together", 1, BATCH_RUNNING_MAX},
