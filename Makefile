@@ -43,6 +43,10 @@ all: $(PROGRAMS:%=$(BIN)/%)
 
 $(foreach m,$(STRICT),$(eval $(BUILD)/src/$(m)/%.o: WARN += -Wconversion))
 
+# Each twin of the kernels is compiled for its level; which one runs is decided at run time (engine/kernels.c).
+$(BUILD)/src/engine/kernels_avx2.o: ALL_CFLAGS += -mavx2 -mfma -mf16c
+$(BUILD)/src/engine/kernels_avx512.o: ALL_CFLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx2 -mfma -mf16c
+
 $(BUILD)/%.o: %.c | $(BUILD)/version.h
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -c $< -o $@

@@ -2,5 +2,4 @@
 #define VEC_AVX2
 #define KERNELS kernels_avx2
 #define KERNELS_SIMD SIMD_AVX2
-#pragma GCC target("avx2,fma,f16c")
 #include "engine/kernels_body.h"

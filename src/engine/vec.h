@@ -7,7 +7,12 @@
 #include <string.h>
 #include "tensor/dtype.h"
 
+/* Under a sanitizer everything inlined everywhere takes minutes to compile. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define INLINE static inline
+#else
 #define INLINE static inline __attribute__((always_inline))
+#endif
 
 /* 512 activations as 256 high + low, for 16 groups of 32 weights.  For int4 the even and the odd ones stand apart, as the halves of a byte do; for
  * int8 high and low hold all of them.  sum: of each group, in the order of v_transpose. */
