@@ -48,6 +48,21 @@ static int wait_for_the_end(bool until_eof)
     }
 }
 
+/* Whoever held the other end of stdin is gone, and what still runs is for nobody: it may not keep the process for longer. */
+#define EOF_SECONDS 2
+
+static void on_alarm(int sig)
+{
+    (void)sig;
+    _exit(0);
+}
+
+static void limit_the_end(void)
+{
+    sigaction(SIGALRM, &(struct sigaction){.sa_handler = on_alarm}, NULL);
+    alarm(EOF_SECONDS);
+}
+
 /* Every client is a descriptor. */
 static unsigned allow_connections(void)
 {
@@ -142,7 +157,7 @@ static void parse(struct options *o, int argc, char **argv)
         {"model", 'm', OPT_STR, &o->model, "DIR", "the build or checkpoint to serve", 0, 0},
         {"port", 0, OPT_INT, &o->http.port, "PORT", "listen on PORT; 0 picks a free one", 0, 65535},
         {"address", 0, OPT_STR, &o->http.address, "ADDRESS", "listen on this numeric address", 0, 0},
-        {"until-eof", 0, OPT_FLAG, &o->until_eof, NULL, "stop when stdin ends", 0, 0},
+        {"until-eof", 0, OPT_FLAG, &o->until_eof, NULL, "stop when stdin ends, within 2 seconds whatever runs", 0, 0},
         {"api-key-file", 0, OPT_STR, &o->http.key_file, "FILE", "require the key in FILE as a bearer token", 0, 0},
         {"served-model-name", 0, OPT_STR, &o->name, "NAME", "name in /v1/models (default: DIR's last part)", 0, 0},
         {"device", 0, OPT_CHOICE, &o->engine.device, "auto|cpu|cuda", "where to compute", 0, 0},
@@ -192,6 +207,7 @@ int main(int argc, char **argv)
     announce(http_server_url(http));
     int sig = wait_for_the_end(o.until_eof);
     serve_log_http("Shutting down");
+    if (sig == 0) limit_the_end();
     api_drain(api);
     batch_drain(batch);
     http_server_stop(http);

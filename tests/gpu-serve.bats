@@ -314,8 +314,13 @@ END
     until [ -s url ]; do sleep 0.02; done
     curl -s "$(cat url)/ping"
     kill -0 "$SERVER"
+    # A reply that would take minutes does not keep it.
+    curl -s "$(cat url)/v1/completions" -H 'Content-Type: application/json' -d '{"prompt": "a", "max_tokens": 100000, "ignore_eos": true}' >/dev/null 3>&- 9>&- &
+    sleep 0.5
     exec 9>&-
+    ended=$SECONDS
     wait "$SERVER"
+    [ $((SECONDS - ended)) -le 10 ]
     [ ! -s log ]
 }
 

@@ -119,7 +119,7 @@ waiting_server() {
 echo "$*" >options
 [ ! -e broken ] || { echo "gpu-serve: config.json: broken" >&2; exit 65; }
 echo "INFO LLM engine (v9) with config: model='x', max_seq_len=128, device_config=cpu, math=exact, simd=avx2, threads=2" >&2
-echo "INFO GPU KV cache size: 4096 tokens, Maximum concurrency for 128 tokens per request: 32.00x" >&2
+echo "INFO GPU KV cache size: 4,096 tokens, Maximum concurrency for 128 tokens per request: 32.00x" >&2
 sleep 0.2
 echo "http://127.0.0.1:12345"
 case " $* " in *" --until-eof "*) exec cat >/dev/null ;; *) exec sleep 1000 ;; esac
