@@ -261,8 +261,8 @@ static int source_open(struct source *s, const char *path, struct err *e)
         s->stream = st_open(path, e);
     if (s->stream && st_is_plan(st_header_of(s->stream)))
         return err_set(e, EXIT_DATA, "%s: a plan has no values to compare with", path);
-    if (!s->dir && !s->stream && e->code != EXIT_USAGE)
-        e->code = EXIT_DATA;                            /* the source cannot be read */
+    if (!s->dir && !s->stream && e->code == EXIT_NOINPUT)
+        e->code = EXIT_DATA;                            /* the source cannot be read, whatever the build is */
     return s->dir || s->stream ? 0 : -1;
 }
 
