@@ -638,7 +638,7 @@ static enum q4_scale source_scale(const struct source *s)
 {
     const char *scale = s->stream ? st_meta(st_header_of(s->stream), "q4_scale") : NULL;
 
-    return scale && strcmp(scale, "f16") == 0 ? Q4_F16 : Q4_BF16;
+    return scale && q4_scale_from_name(scale) == Q4_F16 ? Q4_F16 : Q4_BF16;
 }
 
 static int compare_all(struct check *c, struct source *s, const struct gemma *g)

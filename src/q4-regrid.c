@@ -378,7 +378,7 @@ static struct st_header *output_header(const struct st_header *in, const struct 
             json_array_append_new(left, json_string(it->in->name));
         blocks |= it->act == REGRID;
     }
-    st_meta_set(h, "q4_scale", blocks ? q4_scale_name(kind) : NULL);
+    st_meta_set(h, "q4_scale", blocks ? q4_scale_meta(kind) : NULL);
     if (json_array_size(left))
         st_meta_set_json(h, "q4_left", left);
     if (st_provenance(h, prog_name, provenance_args(only, kind), in, e) != 0)

@@ -32,7 +32,7 @@ data_of() {     # FILE TENSOR
 @test "bf16 scales are what a bf16 reader sees; nine values of ten are exact" {
     stream e2b | q4-regrid --only linears,ple,embed --report r > x.st
     holds 'select(.summary) | .exact == .exact_as_bf16 and .exact.values > 0.9 * .values and .exact.worst_error < 0.01' <(tail -n 1 r)
-    [ "$(meta x.st q4_scale)" = bf16 ]
+    [ "$(meta x.st q4_scale)" = BF16 ]
 }
 
 @test "the report has a line per tensor, and sums" {
@@ -142,7 +142,7 @@ data_of() {     # FILE TENSOR
     run --separate-stderr -65 q4-regrid --only embed --scale-dtype f16 < a
     [[ $stderr == *"q4_scale"* ]]
     q4-regrid --scale-dtype f16 < in.st | q4-regrid --only embed > c          # the stream's type holds
-    [ "$(meta c q4_scale)" = f16 ]
+    [ "$(meta c q4_scale)" = F16 ]
 }
 
 @test "a plan stays a plan" {

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include "base/json.h"
 #include "gemma/names.h"
 
@@ -507,8 +508,8 @@ static int read_scale(struct planner *pl)
 {
     const char *s = st_meta(pl->in, "q4_scale");
 
-    pl->scale_dtype = !s ? ST_DTYPES : strcmp(s, "bf16") == 0 ? ST_BF16 : strcmp(s, "f16") == 0 ? ST_F16 : ST_DTYPES;
-    return s && pl->scale_dtype == ST_DTYPES ? REFUSE(pl, "%s: metadata q4_scale is \"%.20s\", expected bf16 or f16", pl->name, s) : 0;
+    pl->scale_dtype = !s ? ST_DTYPES : strcasecmp(s, "BF16") == 0 ? ST_BF16 : strcasecmp(s, "F16") == 0 ? ST_F16 : ST_DTYPES;
+    return s && pl->scale_dtype == ST_DTYPES ? REFUSE(pl, "%s: metadata q4_scale is \"%.20s\", expected BF16 or F16", pl->name, s) : 0;
 }
 
 static int read_left(struct planner *pl)

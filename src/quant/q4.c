@@ -1,4 +1,5 @@
 #include "quant/q4_twin.h"
+#include <strings.h>
 #include "base/cpu.h"
 #include "tensor/dtype.h"
 
@@ -9,10 +10,15 @@ const char *q4_scale_name(enum q4_scale kind)
     return names[kind];
 }
 
+const char *q4_scale_meta(enum q4_scale kind)
+{
+    return st_dtype_name(kind == Q4_F16 ? ST_F16 : ST_BF16);
+}
+
 int q4_scale_from_name(const char *name)
 {
     for (int k = Q4_BF16; k <= Q4_F16; k++)
-        if (strcmp(name, names[k]) == 0)
+        if (strcasecmp(name, names[k]) == 0)
             return k;
     return -1;
 }

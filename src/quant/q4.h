@@ -15,8 +15,9 @@
 #define Q4_BLOCK 18
 enum q4_scale { Q4_BF16, Q4_F16 };
 
-const char *q4_scale_name(enum q4_scale kind);          /* "bf16", "f16": the spelling of --scale-dtype and of metadata q4_scale */
-int q4_scale_from_name(const char *name);               /* -1 = unknown */
+const char *q4_scale_name(enum q4_scale kind);          /* "bf16", "f16": the spelling of --scale-dtype */
+const char *q4_scale_meta(enum q4_scale kind);          /* "BF16", "F16": that of metadata q4_scale */
+int q4_scale_from_name(const char *name);               /* either spelling; -1 = unknown */
 /* A 16-bit scale as a number. */
 float q4_scale_value(uint16_t bits, enum q4_scale kind);
 
