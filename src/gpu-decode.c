@@ -10,6 +10,7 @@
 #include "base/io.h"
 #include "base/json.h"
 #include "base/opt.h"
+#include "engine/bench.h"
 #include "engine/generate.h"
 #include "engine/info.h"
 #include "engine/record.h"
@@ -19,9 +20,9 @@
 static struct {
     const char *model, *device, *math, *simd, *logits, *trace;
     const char *gpu;
-    bool info, json;
-    long threads, max_context, batch;
-} opt = {.device = "auto", .math = "fast", .batch = 1};
+    bool info, json, bench;
+    long threads, max_context, batch, prompt, gen;
+} opt = {.device = "auto", .math = "fast", .batch = 1, .prompt = 128, .gen = 64};
 
 static const struct opt options[] = {
     {"model", 'm', OPT_STR, &opt.model, "DIR", "directory of the checkpoint or build", 0, 0},
@@ -35,13 +36,16 @@ static const struct opt options[] = {
     {"logits", 0, OPT_STR, &opt.logits, "FILE", "write logits.ID [prompt tokens, vocab] and decode.ID [completion tokens, vocab]", 0, 0},
     {"trace", 0, OPT_STR, &opt.trace, "FILE", "write hidden.ID.LAYER [prompt tokens, hidden]; layer 0 is the embedding", 0, 0},
     {"info", 0, OPT_FLAG, &opt.info, NULL, "print parameters and bytes by class, bytes read for a token and K/V instead; --model - reads a plan or stream", 0, 0},
+    {"bench", 0, OPT_FLAG, &opt.bench, NULL, "measure instead: prefill, decode, and a plain read of the same weights; JSON on stdout, one line on stderr", 0, 0},
+    {"prompt", 0, OPT_INT, &opt.prompt, "N", "--bench: tokens of each prompt", 1, 1 << 20},
+    {"gen", 0, OPT_INT, &opt.gen, "N", "--bench: tokens of each reply", 1, 1 << 20},
     {"json", 0, OPT_FLAG, &opt.json, NULL, "--info as one JSON object", 0, 0},
     {"gpu", 0, OPT_STR, &opt.gpu, "NAME", "--info with the most tokens a second that this GPU's memory allows", 0, 0},
     {NULL, 0, OPT_FLAG, NULL, NULL, NULL, 0, 0}
 };
 
 static const struct opt_spec spec = {
-    .usage = "--model DIR [options] < prompts.jsonl > completions.jsonl\n--model DIR|FILE|- --info [--json] [--gpu NAME]",
+    .usage = "--model DIR [options] < prompts.jsonl > completions.jsonl\n--model DIR|FILE|- --info [--json] [--gpu NAME]\n--model DIR --bench [--prompt N] [--gen N] [--batch B]",
     .about = "Run a Gemma on prompt lines: {\"id\", \"messages\" | \"prompt\" | \"prompt_ids\", \"max_tokens\", \"temperature\", \"seed\", …}.",
     .opts = options,
     .examples = "  echo '{\"id\": 1, \"prompt\": \"The capital of France is\", \"max_tokens\": 16}' | gpu-decode --model gemma-3-270m\n"
@@ -274,8 +278,8 @@ static void open_engine(void)
     if (!job.engine)
         die(&e);
     const struct engine_facts *f = engine_facts(job.engine);
-    if (!strcmp(opt.device, "auto"))
-        note_msg("running on the CPU: %s, %d thread%s, %s math", f->simd, f->threads, f->threads == 1 ? "" : "s", f->math);
+    if (!strcmp(opt.device, "auto") && prog_verbosity >= 0)        /* never silently another device than hoped for */
+        fprintf(stderr, "%s: running on the CPU: %s, %d thread%s, %s math\n", prog_name, f->simd, f->threads, f->threads == 1 ? "" : "s", f->math);
 }
 
 static void open_files(void)
@@ -320,6 +324,20 @@ static int info(void)
     return 0;
 }
 
+static int bench(void)
+{
+    struct err e = {0};
+
+    open_engine();
+    json_t *o = bench_run(job.engine, opt.prompt, opt.gen, (size_t)opt.batch, &e);
+    if (!o || json_line(stdout, o) || finish_stdout(&e))
+        die(&e);
+    bench_say(o);
+    json_decref(o);
+    engine_close(job.engine);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     prog_init(argv[0]);
@@ -328,6 +346,8 @@ int main(int argc, char **argv)
         opt_usage("--model is missing: give the directory of a checkpoint or build");
     if (opt.info)
         return info();
+    if (opt.bench)
+        return bench();
     if (opt.gpu || opt.json)
         opt_usage("--json and --gpu belong to --info");
     if ((opt.logits && !strcmp(opt.logits, "-")) || (opt.trace && !strcmp(opt.trace, "-")))

@@ -125,9 +125,9 @@ equals_golden() {       # MODEL GOLDEN [OPTION…]
     diff <(jq .text out) <(jq '.prompts[].f32.text' "$g")
 }
 
-@test "auto says what ran, in the result and with -v on stderr; cuda is never silently the CPU" {
+@test "auto says what ran, on stderr and in the result; cuda is never silently the CPU" {
     dir=$(golden gemma3-nano)
-    echo '{"id": 1, "prompt_ids": [2, 5], "max_tokens": 2}' | gpu-decode -v --model "$dir" > out 2> err
+    echo '{"id": 1, "prompt_ids": [2, 5], "max_tokens": 2}' | gpu-decode --model "$dir" > out 2> err
     grep -q 'running on the CPU' err
     holds '.device == "cpu" and .math == "fast" and (.simd | length > 0)' out
     run -69 --separate-stderr gpu-decode --model "$dir" --device cuda < /dev/null
@@ -304,4 +304,12 @@ TABLE
     [ "$(plan e2b | gpu-decode --info --json --model - | jq -c '[.params, .kv_bytes_per_token]')" = "[4628569379,18432]" ]
     gpu-decode --info --model "$(golden 26b-nano)" | grep -q experts
     run -64 --separate-stderr gpu-decode --info --model - --gpu ENIAC
+}
+
+@test "bench: one JSON object with its setting, one line for people" {
+    gpu-decode --device cpu --model "$(golden e2b-nano)" --bench --prompt 20 --gen 5 --batch 2 > out 2> err
+    holds '.prompt_tokens == 20 and .gen_tokens == 5 and .batch == 2 and .decode_tokens_per_s > 0 and .prefill_tokens_per_s > 0
+        and .read_gb_per_s > 0 and .weights_gb_per_s > 0 and .share_of_read > 0 and .math == "fast" and (.huge_pages | type) == "boolean"' out
+    [ "$(grep -c tokens/s err)" = 1 ]
+    run -65 --separate-stderr gpu-decode --device cpu --model "$(golden e2b-nano)" --bench --max-context 8
 }

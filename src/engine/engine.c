@@ -1,4 +1,5 @@
 #include "engine/engine.h"
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -210,6 +211,27 @@ void seq_free(struct seq *s) { kv_free(s); }
 long seq_position(const struct seq *s) { return s->position; }
 long seq_capacity(const struct seq *s) { return s->capacity; }
 uint64_t engine_kv_bytes(const struct engine *en, long n) { return kv_bytes(&en->g, n); }
+
+struct read_job { const uint8_t *from; size_t n; atomic_uint_fast64_t sum; };
+
+#define READ_PIECE ((size_t)1 << 16)
+
+static void read_piece(void *arg, size_t i)
+{
+    struct read_job *r = arg;
+    const uint8_t *p = r->from + i * READ_PIECE;
+
+    atomic_fetch_add(&r->sum, r->n - i * READ_PIECE < READ_PIECE ? 0 : kernels_for(simd_level())->read(p, READ_PIECE));
+}
+
+uint64_t engine_read_weights(struct engine *en)
+{
+    const size_t all = (size_t)en->w.bytes, token = (size_t)en->w.token_bytes;
+    struct read_job r = {.from = weights_start(&en->w), .n = token < all ? token : all};
+
+    par_for(en->par, r.n / READ_PIECE, read_piece, &r);
+    return r.n / READ_PIECE * READ_PIECE;
+}
 
 int engine_step(struct engine *en, struct engine_item *item, size_t n, struct err *e)
 {

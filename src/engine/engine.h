@@ -83,6 +83,9 @@ struct engine_item {
     const struct engine_watch *watch;   /* NULL = none */
 };
 
+/* Reads the weights' bytes of one token once, on all threads, and does nothing with them; the bytes read.  What decoding is measured against. */
+uint64_t engine_read_weights(struct engine *en);
+
 /* Tokens that one step may hold in all its items; longer prompts go in runs. */
 #define ENGINE_STEP_TOKENS 128
 

@@ -66,6 +66,8 @@ struct kernels {
     void (*softcap)(float *x, size_t n, float cap);
     /* x = exp(x - max) and their sum. */
     float (*exp_sum)(float *x, size_t n, float max);
+    /* Reads n bytes, a multiple of 256, as fast as this level can; the result only keeps the reads alive. */
+    uint64_t (*read)(const uint8_t *p, size_t n);
     /* out [head_dim] = softmax(scale * q . k) v over the spans in their order. */
     void (*attend)(const float *q, size_t head_dim, float scale, const struct kv_span *span, size_t spans, float *out);
 };

@@ -421,6 +421,24 @@ static float exp_sum(float *x, size_t n, float max)
     return v_sum(sum);
 }
 
+static uint64_t read_bytes(const uint8_t *p, size_t n)
+{
+    v16 a = v_set(0), b = a, c = a, d = a;
+    uint32_t bits[16];
+
+    for (size_t i = 0; i < n; i += 256) {
+        v_prefetch(p + i + 4096);
+        v_prefetch(p + i + 4160);
+        v_prefetch(p + i + 4224);
+        v_prefetch(p + i + 4288);
+        a = v_max(a, v_load(p + i)), b = v_max(b, v_load(p + i + 64));
+        c = v_max(c, v_load(p + i + 128)), d = v_max(d, v_load(p + i + 192));
+    }
+    a = v_max(v_max(a, b), v_max(c, d));
+    memcpy(bits, &a, sizeof bits);
+    return bits[0];
+}
+
 /* out = out * keep + sum over i of p[i] * v[i]. */
 static void add_values(float *out, size_t head_dim, float keep, const float *p, const float *const *v, size_t n)
 {
@@ -477,4 +495,4 @@ static void attend(const float *q, size_t head_dim, float scale, const struct kv
         v_store(out + d, v_div(v_load(out + d), whole));
 }
 
-const struct kernels KERNELS = {KERNELS_SIMD, linear, linear_judge, prepare, linear_fast, row, rms, gelu_mul, softcap, exp_sum, attend};
+const struct kernels KERNELS = {KERNELS_SIMD, linear, linear_judge, prepare, linear_fast, row, rms, gelu_mul, softcap, exp_sum, read_bytes, attend};

@@ -126,6 +126,11 @@ static void *own(struct weights *w, void *p)
     return w->owned[w->n_owned++] = p;
 }
 
+const uint8_t *weights_start(const struct weights *w)
+{
+    return (const uint8_t *)(((uintptr_t)w->map + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+}
+
 /* Pages are touched only when a tensor is read into them, so room for all text tensors costs nothing for those left out. */
 static int map_memory(struct loader *l)
 {
@@ -144,7 +149,7 @@ static int map_memory(struct loader *l)
         w->map = NULL;
         return err_errno(l->e, EXIT_TEMPFAIL, "%s: no memory for %.1f GB of weights", l->ckpt->path, (double)bytes / 1e9);
     }
-    l->at = (uint8_t *)(((uintptr_t)w->map + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+    l->at = (uint8_t *)(uintptr_t)weights_start(w);
     l->end = (uint8_t *)w->map + w->map_bytes;
 #ifdef MADV_HUGEPAGE
     char mode[64] = "never]";

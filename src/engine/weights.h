@@ -48,5 +48,7 @@ struct weights {
 
 /* q NULL = nothing is quantized. */
 int weights_load(struct weights *w, const struct gemma *g, const struct ckpt *c, const struct ct_quant *q, struct par *par, struct err *e) MUST_CHECK;
+/* Where the matrices begin: w->bytes and more lie there. */
+const uint8_t *weights_start(const struct weights *w);
 void weights_free(struct weights *w);
 #endif

@@ -1,0 +1,126 @@
+#include "engine/bench.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { READS = 5 };
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static double median(double *v, size_t n)
+{
+    qsort(v, n, sizeof *v, by_value);
+    return v[n / 2];
+}
+
+static double read_speed(struct engine *en)
+{
+    double speed[READS];
+
+    for (int i = 0; i < READS; i++) {
+        const double start = now();
+        const uint64_t bytes = engine_read_weights(en);
+        speed[i] = (double)bytes / (now() - start);
+    }
+    return median(speed, READS);
+}
+
+struct run { struct seq **seq; int *ids; float *logits; size_t batch; long prompt; };
+
+/* All prompts, one after another; seconds. */
+static double prefill(struct engine *en, const struct run *r, struct err *e)
+{
+    const double start = now();
+
+    for (size_t s = 0; s < r->batch; s++)
+        for (long at = 0; at < r->prompt; at += ENGINE_STEP_TOKENS) {
+            const long n = r->prompt - at < ENGINE_STEP_TOKENS ? r->prompt - at : ENGINE_STEP_TOKENS;
+            struct engine_item item = {r->seq[s], r->ids + at, (size_t)n, at + n == r->prompt ? r->logits : NULL, NULL};
+            if (engine_step(en, &item, 1, e))
+                return -1;
+        }
+    return now() - start;
+}
+
+static int decode(struct engine *en, const struct run *r, double *seconds, long gen, struct err *e)
+{
+    const size_t vocab = (size_t)engine_model(en)->vocab;
+    struct engine_item *item = xcalloc(r->batch, sizeof *item);
+    int failed = 0;
+
+    for (long i = 0; i < gen && !failed; i++) {
+        const double start = now();
+        for (size_t s = 0; s < r->batch; s++)
+            item[s] = (struct engine_item){r->seq[s], r->ids + (size_t)i % (size_t)r->prompt, 1, r->logits + s * vocab, NULL};
+        failed = engine_step(en, item, r->batch, e);
+        seconds[i] = now() - start;
+    }
+    free(item);
+    return failed;
+}
+
+static json_t *result(const struct engine *en, const struct run *r, long gen, double read, double prompt_seconds, double step)
+{
+    const struct engine_facts *f = engine_facts(en);
+    const double weights = (double)f->token_bytes / step;
+    json_t *o = json_pack("{s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "prompt_tokens", (int)r->prompt, "gen_tokens", (int)gen, "batch", (int)r->batch,
+        "prefill_tokens_per_s", (double)r->batch * (double)r->prompt / prompt_seconds, "decode_tokens_per_s", (double)r->batch / step, "read_gb_per_s", read / 1e9,
+        "weights_gb_per_s", weights / 1e9, "share_of_read", weights / read, "step_ms", step * 1e3, "load_seconds", f->load_seconds);
+    json_object_set_new(o, "size", json_string(f->size));
+    json_object_set_new(o, "device", json_string(f->device));
+    json_object_set_new(o, "math", json_string(f->math));
+    json_object_set_new(o, "simd", json_string(f->simd));
+    json_object_set_new(o, "threads", json_integer(f->threads));
+    json_object_set_new(o, "huge_pages", json_boolean(f->huge_pages));
+    json_object_set_new(o, "weight_bytes", json_integer((json_int_t)f->weight_bytes));
+    json_object_set_new(o, "token_bytes", json_integer((json_int_t)f->token_bytes));
+    return o;
+}
+
+json_t *bench_run(struct engine *en, long prompt, long gen, size_t batch, struct err *e)
+{
+    const size_t vocab = (size_t)engine_model(en)->vocab;
+
+    if (prompt + gen > engine_max_context(en)) {
+        (void)err_set(e, EXIT_DATA, "%ld tokens do not fit a context of %ld: use smaller --prompt and --gen", prompt + gen, engine_max_context(en));
+        return NULL;
+    }
+    struct run r = {xcalloc(batch, sizeof *r.seq), xcalloc((size_t)prompt, sizeof *r.ids), xcalloc(batch * vocab, sizeof *r.logits), batch, prompt};
+    double *seconds = xcalloc((size_t)gen, sizeof *seconds);
+    for (long i = 0; i < prompt; i++)
+        r.ids[i] = (int)((size_t)(i * 7919 + 5) % vocab);
+    for (size_t s = 0; s < batch; s++)
+        r.seq[s] = seq_new(en, prompt + gen);
+    const double read = read_speed(en), prompt_seconds = prefill(en, &r, e);
+    json_t *o = prompt_seconds < 0 || decode(en, &r, seconds, gen, e) ? NULL : result(en, &r, gen, read, prompt_seconds, median(seconds, (size_t)gen));
+    for (size_t s = 0; s < batch; s++)
+        seq_free(r.seq[s]);
+    free(r.seq);
+    free(r.ids);
+    free(r.logits);
+    free(seconds);
+    return o;
+}
+
+static double real(const json_t *o, const char *key) { return json_number_value(json_object_get(o, key)); }
+
+void bench_say(const json_t *o)
+{
+    fprintf(stderr, "decode %.1f tokens/s (batch %.0f), prefill %.1f; weights %.1f GB/s, %.0f %% of a plain read at %.1f GB/s; %s math, %s, %s pages\n",
+        real(o, "decode_tokens_per_s"), real(o, "batch"), real(o, "prefill_tokens_per_s"), real(o, "weights_gb_per_s"), 100 * real(o, "share_of_read"),
+        real(o, "read_gb_per_s"), json_string_value(json_object_get(o, "math")), json_string_value(json_object_get(o, "simd")),
+        json_is_true(json_object_get(o, "huge_pages")) ? "huge" : "small");
+}
