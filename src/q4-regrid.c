@@ -324,12 +324,13 @@ static void find_off_grid(struct tiles *t, struct items *all, struct st_reader *
 static enum q4_scale choose_scale(const struct st_header *h, const char *stream)
 {
     const char *theirs = st_meta(h, "q4_scale");
-    if (theirs && q4_scale_from_name(theirs) < 0)
+    int stored = theirs ? q4_scale_from_name(theirs) : -1, wanted = opt.scale ? q4_scale_from_name(opt.scale) : stored;
+    if (theirs && stored < 0)
         die_msg(EXIT_DATA, "%s: metadata q4_scale: %s, bf16 or f16 expected", stream, theirs);
-    if (theirs && opt.scale && strcmp(theirs, opt.scale) != 0)
+    if (theirs && wanted != stored)
         die_msg(EXIT_DATA, "%s: metadata q4_scale: the stream has %s scales already, %s asked for: a stream has one type: use --scale-dtype %s",
-                stream, theirs, opt.scale, theirs);
-    return (enum q4_scale)q4_scale_from_name(theirs ? theirs : opt.scale ? opt.scale : "bf16");
+                stream, q4_scale_name(stored), opt.scale, q4_scale_name(stored));
+    return wanted < 0 ? Q4_BF16 : (enum q4_scale)wanted;
 }
 
 static json_t *provenance_args(unsigned only, enum q4_scale kind)

@@ -238,6 +238,24 @@ static json_t *provenance_args(const char *identity)
     return args;
 }
 
+/* q4_left of a saved stream names tensors as the output spells them. */
+static void rename_left(struct st_header *h, struct err *e)
+{
+    const char *text = st_meta(h, "q4_left");
+    json_t *left = text ? json_parse(text, strlen(text), "metadata q4_left", e) : NULL, *renamed = json_array(), *v;
+    char name[512];
+    size_t i;
+    if (text && !left)
+        die(e);
+    json_array_foreach(left, i, v)
+        if (json_is_string(v) && output_name_of(json_string_value(v), name, sizeof name))
+            json_array_append_new(renamed, json_string(name));
+    if (left)
+        st_meta_set_json(h, "q4_left", renamed);
+    json_decref(left);
+    json_decref(renamed);
+}
+
 static struct st_header *output_header(const struct source *src, const char *identity, const struct items *all, struct err *e)
 {
     struct st_header *h = st_header_new();
@@ -252,6 +270,8 @@ static struct st_header *output_header(const struct source *src, const char *ide
         json_decref(lifted);
         json_decref(config);
     }
+    if (opt.text_only)
+        rename_left(h, e);
     if (opt.plan)
         st_meta_set(h, "plan", "1");
     if (st_provenance(h, "st-extract", provenance_args(identity), src->header, e) != 0)

@@ -115,6 +115,18 @@ data_of() {     # FILE TENSOR
     run -64 q4-regrid --off-grid keep < <(cat in.st)
 }
 
+@test "what was kept in 16 bits stays named when st-extract renames it" {
+    st-extract "$(golden e2b-nano)" > in.st
+    poke in.st model.language_model.layers.1.mlp.up_proj.weight 33 c07f
+    q4-regrid --off-grid keep < in.st > x.st
+    st-extract --text-only x.st > y.st
+    [ "$(meta y.st q4_left | jq -c sort)" = '["model.layers.1.mlp.gate_proj.weight","model.layers.1.mlp.up_proj.weight"]' ]
+    [ "$(meta x.st q4_left | jq -c length)" = 2 ]
+    need_program ct-pack ct-check
+    ct-pack -o build < y.st
+    ct-check build
+}
+
 @test "an expert bank is kept whole with its sibling" {
     stream 26b > in.st
     poke in.st model.layers.2.experts.down_proj $((3 * 256 * 32 + 17 * 32 + 4)) 807f
@@ -141,6 +153,8 @@ data_of() {     # FILE TENSOR
     [ "$(meta b provenance | jq -c '[.[-2:][].args[0]]')" = '["--only=linears","--only=embed"]' ]
     run --separate-stderr -65 q4-regrid --only embed --scale-dtype f16 < a
     [[ $stderr == *"q4_scale"* ]]
+    q4-regrid --only embed --scale-dtype bf16 < a > d                         # the same type, said again
+    same_bytes b d
     q4-regrid --scale-dtype f16 < in.st | q4-regrid --only embed > c          # the stream's type holds
     [ "$(meta c q4_scale)" = F16 ]
 }
