@@ -1,10 +1,39 @@
 #include "base/hash.h"
 
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include "base/err.h"
 
 struct sha256 { EVP_MD_CTX *ctx; };
+
+/* OpenSSL 3.0 follows a null pointer when memory runs out while it sets itself up: let it die as we do. */
+static void *ossl_malloc(size_t n, const char *file, int line)
+{
+    (void)file, (void)line;
+    return xmalloc(n);
+}
+
+static void *ossl_realloc(void *p, size_t n, const char *file, int line)
+{
+    (void)file, (void)line;
+    return xreallocarray(p, n, 1);
+}
+
+static void ossl_free(void *p, const char *file, int line)
+{
+    (void)file, (void)line;
+    free(p);
+}
+
+/* Without effect where somebody else, libcurl for one, has used OpenSSL before.  Its atexit handler would wait for the lock under which
+ * the allocation that died was made; the process' end frees as well. */
+static void set_memory(void)
+{
+    (void)CRYPTO_set_mem_functions(ossl_malloc, ossl_realloc, ossl_free);
+    (void)OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
+}
 
 static void check(int ok)
 {
@@ -14,6 +43,8 @@ static void check(int ok)
 
 struct sha256 *sha256_new(void)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, set_memory);
     struct sha256 *s = xmalloc(sizeof *s);
     s->ctx = EVP_MD_CTX_new();
     if (!s->ctx)

@@ -89,6 +89,11 @@ static bool translate(const char *s, struct buf *out)
     return true;
 }
 
+static _Noreturn void out_of_memory(const char *pattern)
+{
+    die_msg(EXIT_TEMPFAIL, "%.100s: out of memory for this pattern: free some and try again", pattern);
+}
+
 void ct_pattern_init(struct ct_pattern *p, const char *text, const char *mapped)
 {
     struct buf ere = BUF_INIT;
@@ -100,8 +105,14 @@ void ct_pattern_init(struct ct_pattern *p, const char *text, const char *mapped)
         return;
     }
     p->is_regex = true;
-    p->undecidable = strlen(text) > PATTERN_MAX || !translate(text + 3, &ere)
-        || regcomp(&p->re, ere.data, REG_EXTENDED | REG_NOSUB) != 0;
+    p->undecidable = strlen(text) > PATTERN_MAX || !translate(text + 3, &ere);
+    if (!p->undecidable) {
+        int bad = regcomp(&p->re, ere.data, REG_EXTENDED | REG_NOSUB);
+
+        if (bad == REG_ESPACE)
+            out_of_memory(text);
+        p->undecidable = bad != 0;
+    }
     buf_free(&ere);
 }
 
@@ -117,7 +128,11 @@ static enum ct_match regex_match(const struct ct_pattern *p, const char *s)
 {
     if (p->undecidable)
         return CT_UNDECIDED;
-    return regexec(&p->re, s, 0, NULL, 0) == 0 ? CT_MATCH : CT_NO_MATCH;
+    int no = regexec(&p->re, s, 0, NULL, 0);
+
+    if (no == REG_ESPACE)
+        out_of_memory(p->text);
+    return no ? CT_NO_MATCH : CT_MATCH;
 }
 
 enum ct_match ct_pattern_name(const struct ct_pattern *p, const char *name)
