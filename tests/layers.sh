@@ -6,7 +6,7 @@ set -eu -o pipefail
 root=${1:-$(cd "$(dirname "$0")/.." && pwd)}
 declare -A knows=(
     [base]=""      [tensor]="base"  [gemma]="tensor"    [ct]="gemma"   [quant]="tensor"
-    [engine]="ct quant"             [net]="base"        [aws]="net"    [serve]="engine"
+    [engine]="ct quant"             [net]="base"        [aws]="net"    [serve]="engine"  [rehearse]="aws serve"
 )
 
 closure() {     # MODULE: itself and all it may include

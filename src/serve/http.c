@@ -23,14 +23,14 @@
 #define KEY_MAX 4096
 #define DROPPED_MAX 8           /* times body_max: what is read of a refused body before the connection is cut */
 
-enum answer { NONE, WHOLE, PIECES, COMPLETE };  /* COMPLETE = PIECES with nothing to come */
+enum answer { NONE, WHOLE, STORED, PIECES, COMPLETE, CUT };  /* STORED = WHOLE, from a file; COMPLETE = PIECES with nothing to come */
 
 /* Shared by libmicrohttpd's thread (until the request is completed) and the handler (until it has answered). */
 struct exchange {
     struct http_server *server;
     struct MHD_Connection *connection;
     pthread_mutex_t lock;
-    char *method, *path;
+    char *method, *path, *target;
     struct buf body;
     size_t seen;                /* bytes of the body, dropped ones included */
     int refusal;                /* 401, 413 or 0 */
@@ -42,7 +42,9 @@ struct exchange {
     enum answer answer;
     int status;
     const char *type;
-    char *header;
+    struct buf fields;          /* "Name: value\n" each */
+    int file;
+    uint64_t offset, length;    /* of file */
     struct buf out;
     size_t taken;               /* of out, by the connection */
 };
@@ -63,14 +65,15 @@ struct http_server {
 
 /* --- the exchange's life -------------------------------------------------------------------------------------------- */
 
-static struct exchange *exchange_new(struct http_server *s, struct MHD_Connection *c, const char *method, const char *path)
+/* As soon as the first line is in: the only place where libmicrohttpd shows the target as it was sent. */
+static void *exchange_new(void *arg, const char *target, struct MHD_Connection *c)
 {
+    struct http_server *s = arg;
     struct exchange *x = xcalloc(1, sizeof *x);
     x->server = s;
     x->connection = c;
     pthread_mutex_init(&x->lock, NULL);
-    x->method = xstrdup(method);
-    x->path = xstrdup(path);
+    x->target = xstrdup(target);
     x->owners = 1;
     x->fd = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
     pthread_mutex_lock(&s->lock);
@@ -88,7 +91,8 @@ static void exchange_drop(struct exchange *x)
     pthread_mutex_destroy(&x->lock);
     free(x->method);
     free(x->path);
-    free(x->header);
+    free(x->target);
+    buf_free(&x->fields);
     buf_free(&x->body);
     buf_free(&x->out);
     free(x);
@@ -109,26 +113,62 @@ static void suspend(struct exchange *x)
 
 const char *exchange_method(const struct exchange *x) { return x->method; }
 const char *exchange_path(const struct exchange *x) { return x->path; }
+const char *exchange_target(const struct exchange *x) { return x->target; }
 const struct buf *exchange_body(const struct exchange *x) { return &x->body; }
 const char *exchange_header(const struct exchange *x, const char *name)
 {
     return MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, name);
 }
 
+struct each { void (*fn)(void *arg, const char *name, const char *value); void *arg; };
+
+static enum MHD_Result each_header(void *arg, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    struct each *e = arg;
+    (void)kind;
+    e->fn(e->arg, name, value ? value : "");
+    return MHD_YES;
+}
+
+void exchange_each_header(const struct exchange *x, void (*fn)(void *arg, const char *name, const char *value), void *arg)
+{
+    MHD_get_connection_values(x->connection, MHD_HEADER_KIND, each_header, &(struct each){fn, arg});
+}
+
 /* --- the handler's side --------------------------------------------------------------------------------------------- */
+
+void exchange_field(struct exchange *x, const char *line)
+{
+    buf_str(&x->fields, line);
+    buf_char(&x->fields, '\n');
+}
 
 void exchange_answer(struct exchange *x, int status, const char *type, const char *body, size_t n, const char *header)
 {
+    if (header) exchange_field(x, header);
     pthread_mutex_lock(&x->lock);
     if (x->answer == NONE) {
         x->answer = WHOLE;
         x->status = status;
         x->type = type;
-        x->header = header ? xstrdup(header) : NULL;
     } else {
         x->answer = COMPLETE;   /* begun already, to see whether the client still reads */
     }
     buf_add(&x->out, body, n);
+    wake(x);
+    pthread_mutex_unlock(&x->lock);
+    exchange_drop(x);
+}
+
+void exchange_answer_file(struct exchange *x, int status, const char *type, int fd, uint64_t offset, uint64_t n)
+{
+    pthread_mutex_lock(&x->lock);
+    x->answer = STORED;
+    x->status = status;
+    x->type = type;
+    x->file = fd;
+    x->offset = offset;
+    x->length = n;
     wake(x);
     pthread_mutex_unlock(&x->lock);
     exchange_drop(x);
@@ -162,6 +202,15 @@ void exchange_end(struct exchange *x)
     pthread_mutex_lock(&x->lock);
     begin_pieces(x);
     x->answer = COMPLETE;
+    wake(x);
+    pthread_mutex_unlock(&x->lock);
+    exchange_drop(x);
+}
+
+void exchange_cut(struct exchange *x)
+{
+    pthread_mutex_lock(&x->lock);
+    x->answer = CUT;
     wake(x);
     pthread_mutex_unlock(&x->lock);
     exchange_drop(x);
@@ -206,30 +255,37 @@ static ssize_t read_pieces(void *arg, uint64_t at, char *to, size_t max)
         x->taken = 0;
         x->out.data[x->out.n = 0] = 0;
     }
-    bool end = !n && x->answer == COMPLETE;
-    if (!n && !end) suspend(x);
+    bool end = !n && x->answer == COMPLETE, cut = !n && x->answer == CUT;
+    if (!n && !end && !cut) suspend(x);
     pthread_mutex_unlock(&x->lock);
-    return n ? (ssize_t)n : end ? MHD_CONTENT_READER_END_OF_STREAM : 0;
+    return n ? (ssize_t)n : end ? MHD_CONTENT_READER_END_OF_STREAM : cut ? MHD_CONTENT_READER_END_WITH_ERROR : 0;
 }
 
-static void add_header(struct MHD_Response *r, const char *line)
+static void add_fields(struct MHD_Response *r, const struct exchange *x)
 {
-    const char *colon = strchr(line, ':');
     char name[64];
-    snprintf(name, sizeof name, "%.*s", (int)(colon - line), line);
-    MHD_add_response_header(r, name, colon + 2);
+    for (const char *p = x->fields.data; p && *p;) {
+        const char *colon = strchr(p, ':'), *end = strchr(p, '\n');
+        snprintf(name, sizeof name, "%.*s", (int)(colon - p), p);
+        char *value = xstrndup(colon + 2, (size_t)(end - colon - 2));
+        MHD_add_response_header(r, name, value);
+        free(value);
+        p = end + 1;
+    }
 }
 
 /* Without the lock, which read_pieces takes inside libmicrohttpd's own: what is read here no longer changes once there is an answer. */
 static enum MHD_Result queue_answer(struct exchange *x, enum answer answer)
 {
     struct MHD_Response *r;
-    if (answer == WHOLE) r = MHD_create_response_from_buffer(x->out.n, x->out.data ? x->out.data : "", MHD_RESPMEM_MUST_COPY);
+    if (answer == CUT) return MHD_NO;
+    if (answer == STORED) r = MHD_create_response_from_fd_at_offset64(x->length, x->file, x->offset);
+    else if (answer == WHOLE) r = MHD_create_response_from_buffer(x->out.n, x->out.data ? x->out.data : "", MHD_RESPMEM_MUST_COPY);
     else r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16384, read_pieces, x, NULL);
     if (!r) return MHD_NO;
-    MHD_add_response_header(r, "Content-Type", x->type);
-    if (answer != WHOLE) MHD_add_response_header(r, "Cache-Control", "no-cache");
-    if (x->header) add_header(r, x->header);
+    add_fields(r, x);
+    if (!MHD_get_response_header(r, "Content-Type")) MHD_add_response_header(r, "Content-Type", x->type);
+    if (answer > STORED) MHD_add_response_header(r, "Cache-Control", "no-cache");
     enum MHD_Result ok = MHD_queue_response(x->connection, (unsigned)x->status, r);
     MHD_destroy_response(r);
     return ok;
@@ -254,7 +310,7 @@ static void refuse(struct exchange *x)
     x->answer = WHOLE;
     x->status = x->refusal;
     x->type = "application/json";
-    if (x->refusal == 401) x->header = xstrdup("WWW-Authenticate: Bearer");
+    if (x->refusal == 401) exchange_field(x, "WWW-Authenticate: Bearer");
     buf_str(&x->out, text);
 }
 
@@ -282,8 +338,11 @@ static enum MHD_Result on_access(void *arg, struct MHD_Connection *c, const char
 {
     struct exchange *x = *cls;
     (void)version;
-    if (!x) {
-        *cls = x = exchange_new(arg, c, method, url);
+    (void)arg;
+    (void)c;
+    if (!x->method) {
+        x->method = xstrdup(method);
+        x->path = xstrdup(url);
         return begin_request(x);
     }
     if (*n) {
@@ -328,7 +387,7 @@ static void on_completed(void *arg, struct MHD_Connection *c, void **cls, enum M
     x->closed = true;
     int status = x->status;
     pthread_mutex_unlock(&x->lock);
-    if (s->o.log && status) {
+    if (s->o.log && status && x->method) {
         client_name(c, client, sizeof client);
         s->o.log(client, x->method, x->path, status, MHD_get_reason_phrase_for((unsigned)status));
     }
@@ -394,7 +453,7 @@ struct http_server *http_server_start(const struct http_server_options *o, excha
     *s = (struct http_server){.o = *o, .fn = fn, .arg = arg, .fd = -1, .lock = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER};
     if ((o->key_file && read_key(s, e)) || listen_on(s, e)) goto fail;
     s->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_access, s,
-        MHD_OPTION_EXTERNAL_LOGGER, on_message, NULL, MHD_OPTION_LISTEN_SOCKET, s->fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, s,
+        MHD_OPTION_EXTERNAL_LOGGER, on_message, NULL, MHD_OPTION_LISTEN_SOCKET, s->fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, s, MHD_OPTION_URI_LOG_CALLBACK, exchange_new, s,
         MHD_OPTION_CONNECTION_TIMEOUT, IDLE_SECONDS, MHD_OPTION_CONNECTION_LIMIT, o->connections, MHD_OPTION_END);
     if (s->daemon) return s;
     err_set(e, EXIT_UNAVAILABLE, "%s: the HTTP server does not start", s->url);

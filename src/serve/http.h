@@ -10,6 +10,7 @@
 #ifndef SERVE_HTTP_H
 #define SERVE_HTTP_H
 #include <stdbool.h>
+#include <stdint.h>
 #include "base/buf.h"
 #include "base/err.h"
 
@@ -33,16 +34,26 @@ void http_server_stop(struct http_server *s);
 
 const char *exchange_method(const struct exchange *x);
 const char *exchange_path(const struct exchange *x);
+/* The request's target as it was sent: path and query, still encoded. */
+const char *exchange_target(const struct exchange *x);
 /* A request's header field; NULL when absent.  Only inside the handler. */
 const char *exchange_header(const struct exchange *x, const char *name);
+/* Every header field, in the order sent.  Only inside the handler. */
+void exchange_each_header(const struct exchange *x, void (*fn)(void *arg, const char *name, const char *value), void *arg);
 const struct buf *exchange_body(const struct exchange *x);
 
+/* One more "Name: value" for the answer that will follow.  A Content-Type given so takes the place of the answer's. */
+void exchange_field(struct exchange *x, const char *line);
 /* A whole answer.  header: one more "Name: value", or NULL. */
 void exchange_answer(struct exchange *x, int status, const char *type, const char *body, size_t n, const char *header);
+/* A whole answer that is n bytes of an open file from offset; fd is closed afterwards. */
+void exchange_answer_file(struct exchange *x, int status, const char *type, int fd, uint64_t offset, uint64_t n);
 /* An answer in pieces: in the handler, say of which type; push any number of times (the first sends status 200); end. */
 void exchange_type(struct exchange *x, const char *type);
 void exchange_push(struct exchange *x, const char *p, size_t n);
 void exchange_end(struct exchange *x);
+/* Close the connection in the middle of the pieces, or without any answer. */
+void exchange_cut(struct exchange *x);
 /* False once the client is gone; to be asked now and then, since nothing else tells while no answer is being written.  A client that
  * closed its writing side may still be reading: bytes without meaning (a blank, an SSE comment) are sent to find out. */
 bool exchange_alive(struct exchange *x);
