@@ -1,6 +1,8 @@
 # shellcheck shell=bash
 # What every recipe shares: its command line, and the stages with the options that follow from it.  A recipe says
-#     recipe NAME "$@"; extract … | regrid … | pack …; finish "${PIPESTATUS[@]}"
+#     recipe NAME "$@"
+#     stages() { extract … | regrid … | pack …; status "${PIPESTATUS[@]}"; }
+#     run stages
 set -u -o pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -43,29 +45,58 @@ recipe() {
     [ "$scale" = bf16 ] || [ "$scale" = f16 ] || refuse 64 "--scale-dtype $scale: expected bf16 or f16"
     [ ${#operands[@]} -eq 2 ] || refuse 64 "expected SRC and OUT, found ${#operands[@]} operands: try --help"
     src=${operands[0]} out=${operands[1]%/}
+    report_part=$(dirname -- "$out")/.$(basename -- "$out").report.$$
+    [ ${#plan[@]} -gt 0 ] || ! { [ "$src" -ef "$out" ] || [ "$(dirname -- "$src")" -ef "$out" ]; } || refuse 64 "$out: is the source: the build would replace it: name another directory"
     [ ${#plan[@]} -gt 0 ] || [ ${#force[@]} -gt 0 ] || ! { [ -e "$out" ] || [ -L "$out" ]; } || refuse 64 "$out: exists: --force replaces it"
 }
 
-extract() { "$bin/st-extract" "$@" ${plan[@]+"${plan[@]}"} -- "$src"; }
+# Each stage is a part of a pipeline: it becomes the program.
+extract() { exec "$bin/st-extract" "$@" ${plan[@]+"${plan[@]}"} -- "$src"; }
 
 regrid() {      # CLASSES
     local report=()
-    [ ${#plan[@]} -gt 0 ] || report=(--report "$out.report.jsonl")
-    "$bin/q4-regrid" --only "$1" --scale-dtype "$scale" ${report[@]+"${report[@]}"}
+    [ ${#plan[@]} -gt 0 ] || report=(--report "$report_part")
+    exec "$bin/q4-regrid" --only "$1" --scale-dtype "$scale" ${report[@]+"${report[@]}"}
 }
 
-untie() { "$bin/emb-untie" "$@"; }
+untie() { exec "$bin/emb-untie" "$@"; }
 
-pack() { "$bin/ct-pack" --expect "$build" "$@" ${force[@]+"${force[@]}"} -o "$out"; }
+pack() { exec "$bin/ct-pack" --expect "$build" "$@" ${force[@]+"${force[@]}"} -o "$out"; }
 
 # The first stage that failed of itself gives the status: those before it died of the closed pipe (141), those after it of what it left.
-finish() {      # PIPESTATUS…
-    local status
-    for status; do
-        [ "$status" -eq 0 ] || [ "$status" -eq 141 ] || exit "$status"
+status() {      # PIPESTATUS…
+    local s
+    for s; do
+        [ "$s" -eq 0 ] || [ "$s" -eq 141 ] || return "$s"
     done
-    for status; do
-        [ "$status" -eq 0 ] || exit "$status"
+    for s; do
+        [ "$s" -eq 0 ] || return "$s"
     done
-    exit 0
+}
+
+stop() {        # STATUS
+    local group
+    trap '' INT TERM HUP
+    group=$(jobs -p)
+    [ -z "$group" ] || kill -- -"$group" 2>/dev/null
+    wait
+    exit "$1"
+}
+
+# The stages have a process group of their own, so that a signal to the recipe alone ends all of them; the report takes its place when the
+# build has.
+run() {         # STAGES
+    local rc=0
+    trap 'rm -f -- "$report_part"' EXIT
+    trap 'stop 130' INT
+    trap 'stop 143' TERM
+    trap 'stop 129' HUP
+    set -m
+    { trap : TERM; "$1"; } <&0 &        # outlives its stages, so that wait means that they have cleaned up
+    set +m
+    wait $! || rc=$?
+    if [ "$rc" -eq 0 ] && [ -e "$report_part" ]; then
+        mv -T -- "$report_part" "$out.report.jsonl" || exit 74
+    fi
+    exit "$rc"
 }

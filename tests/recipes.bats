@@ -131,3 +131,46 @@ e4b 343 9215143364
 31b 410 19295026200
 END
 }
+
+# A directory of the programs with one of them replaced by a script.
+programs_but() {    # NAME SCRIPT
+    mkdir programs
+    ln -s "$BIN"/* programs/
+    rm "programs/$1"
+    printf '#!/bin/sh\n%s\n' "$2" >"programs/$1"
+    chmod +x "programs/$1"
+}
+
+@test "a build that fails leaves no report, and the report of the build that stays is not replaced" {
+    local src
+    src=$(golden e2b-nano)
+    "$R/text" "$src" old
+    cp old.report.jsonl kept
+    programs_but ct-pack 'cat >/dev/null; exit 74'
+    Q4BIN=$PWD/programs run -74 "$R/text" "$src" new
+    Q4BIN=$PWD/programs run -74 "$R/emb4" --force "$src" old
+    same_bytes kept old.report.jsonl
+    only_holds . kept old old.report.jsonl programs
+}
+
+@test "a signal to the recipe alone ends its stages too, and nothing is left" {
+    local sig
+    programs_but st-extract 'echo $$ >pid.part; mv pid.part pid; exec sleep 60'
+    for sig in TERM HUP; do
+        rm -f pid
+        Q4BIN=$PWD/programs "$R/emb4" anything out 2>/dev/null 3>&- &
+        until [ -e pid ]; do sleep 0.05; done
+        kill -$sig $!
+        run ! wait $!
+        run ! kill -0 "$(cat pid)"
+        only_holds . pid programs
+    done
+}
+
+@test "the source is never replaced" {
+    cp -r "$(golden gemma3-nano)" src
+    run -64 "$R/text" --force src src/
+    [[ $output == *"is the source"* ]]
+    run -64 "$R/text" --force src/model.safetensors src
+    diff -r src "$(golden gemma3-nano)"
+}
