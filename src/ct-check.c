@@ -1,9 +1,7 @@
 /* ct-check: will vLLM load this build, with what error not, and is it what its source says?
  *
  * The first question is answered from config.json, the index and the shards' headers; --against then walks through the source once, in its own order, and holds every value
- * of the build against it.  Exit 0 yes, 1 no. */
-#include <dirent.h>
-#include <errno.h>
+ * of the build against it.  Build and source may be remote: of the headers' files only the headers are fetched, of values what is compared.  Exit 0 yes, 1 no. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +14,7 @@
 #include "base/progress.h"
 #include "ct/lint.h"
 #include "gemma/names.h"
+#include "net/remote.h"
 #include "quant/compare.h"
 #include "quant/q4.h"
 #include "tensor/checkpoint.h"
@@ -30,10 +29,14 @@ struct settings {
     const char *build, *against;
     bool strict, json;
     long jobs;
+    struct remote_options remote;
 };
 
 struct check {
     const struct settings *set;
+    struct remote *remote;              /* where the build is; NULL = here */
+    struct store *place;
+    char **files; size_t n_files;       /* what is there; NULL = the place cannot say */
     json_t *config;
     struct ckpt *ckpt, *stray;
     const struct st_tensor **tensor; size_t n_tensors;
@@ -61,19 +64,19 @@ static void add_fault(void *arg, enum ct_grade grade, const char *where, const c
 
 /* --- the directory --------------------------------------------------------------------------------------------------- */
 
-static void shard_fault(void *arg, const char *shard, const char *tensor, const char *what)
+static void shard_fault(void *arg, const struct ckpt_fault *f)
 {
     struct check *c = arg;
-    char *where = tensor ? xasprintf("%s: %s", shard, tensor) : xstrdup(shard), *loader;
+    char *where = f->tensor ? xasprintf("%s: %s", f->shard, f->tensor) : xstrdup(f->shard), *loader;
 
-    if (tensor)                                         /* whole files are read, whatever the index says of a tensor */
-        add_fault(c, CT_UNTIDY, where, what, NULL);
-    else if (strncmp(what, "cannot open", 11) == 0) {
-        loader = xasprintf("FileNotFoundError: Weight files referenced in index but missing: {'%s'}", shard);
-        add_fault(c, CT_REFUSED, where, what, loader);
+    if (f->tensor)                                      /* whole files are read, whatever the index says of a tensor */
+        add_fault(c, CT_UNTIDY, where, f->what, NULL);
+    else if (f->missing) {
+        loader = xasprintf("FileNotFoundError: Weight files referenced in index but missing: {'%s'}", f->shard);
+        add_fault(c, CT_REFUSED, where, f->what, loader);
         free(loader);
     } else
-        add_fault(c, CT_REFUSED, where, what, "SafetensorError: Error while deserializing header");
+        add_fault(c, CT_REFUSED, where, f->what, "SafetensorError: Error while deserializing header");
     free(where);
 }
 
@@ -97,54 +100,60 @@ static void take_tensors(struct check *c, const struct ckpt *k)
 static void take_stray(struct check *c, const char *name)
 {
     const struct ckpt_faults faults = {shard_fault, c};
-    char *path = xasprintf("%s/%s", c->set->build, name);
     struct err e = {0, ""};
 
     add_fault(c, CT_UNTIDY, name, c->ckpt->has_index ? "a shard that the index does not name" : "a second safetensors file: without an index the loader reads it too", NULL);
     if (!c->ckpt->has_index && !c->stray) {
-        c->stray = ckpt_open(path, &faults, &e);
+        c->stray = ckpt_open_store(c->place, name, &faults, &e);
         if (c->stray)
             take_tensors(c, c->stray);
         else if (err_of_machine(&e))
             (void)err_set(c->e, e.code, "%s", e.msg);
     }
-    free(path);
 }
 
 static int look_for_strays(struct check *c)
 {
-    DIR *d = opendir(c->set->build);
-    struct dirent *entry;
+    for (size_t i = 0; i < c->n_files; i++) {
+        const char *name = c->files[i];
+        size_t n = strlen(name);
 
-    if (!d)
-        return err_errno(c->e, EXIT_NOINPUT, "%s: cannot open", c->set->build);
-    while ((entry = readdir(d))) {
-        size_t n = strlen(entry->d_name);
-
-        if (n > 12 && entry->d_name[0] != '.' && strcmp(entry->d_name + n - 12, ".safetensors") == 0 && !is_shard(c, entry->d_name))
-            take_stray(c, entry->d_name);
+        if (n > 12 && name[0] != '.' && strcmp(name + n - 12, ".safetensors") == 0 && !is_shard(c, name))
+            take_stray(c, name);
     }
-    closedir(d);
     return c->e->code ? -1 : 0;
+}
+
+static int open_place(struct check *c)
+{
+    const char *build = c->set->build;
+    struct stat st;
+    bool file;
+
+    if (remote_is(build)) {
+        c->remote = remote_open(build, &c->set->remote, c->e);
+        file = c->remote && remote_file(c->remote);
+        c->place = c->remote ? remote_store(c->remote) : NULL;
+    } else {
+        if (stat(build, &st) != 0)
+            return err_errno(c->e, EXIT_NOINPUT, "%s: cannot open", build);
+        file = !S_ISDIR(st.st_mode);
+        c->place = store_directory(build);
+    }
+    if (!c->place)
+        return -1;
+    if (file)
+        return err_set(c->e, EXIT_DATA, "%s: no directory: a build is a directory with config.json and safetensors files", build);
+    return store_can_list(c->place) ? store_list(c->place, &c->files, &c->n_files, c->e) : 0;
 }
 
 static int read_config(struct check *c)
 {
-    char *path = xasprintf("%s/config.json", c->set->build);
-    struct stat st;
-
-    if (stat(c->set->build, &st) != 0)
-        (void)err_errno(c->e, EXIT_NOINPUT, "%s: cannot open", c->set->build);
-    else if (!S_ISDIR(st.st_mode))
-        (void)err_set(c->e, EXIT_DATA, "%s: no directory: a build is a directory with config.json and safetensors files", c->set->build);
-    else
-        c->config = json_parse_file(path, c->e);
-    if (c->config && !json_is_object(c->config))
-        (void)err_set(c->e, EXIT_DATA, "%s: no JSON object", path);
-    else if (S_ISDIR(st.st_mode) && c->e->code == EXIT_NOINPUT)
-        c->e->code = EXIT_DATA;                         /* a build without a readable config */
-    free(path);
-    return c->e->code ? -1 : 0;
+    if (store_json(c->place, "config.json", &c->config, c->e))
+        return -1;
+    if (!c->config)
+        return err_set(c->e, EXIT_DATA, "%s: there is no config.json: a build is a directory with config.json and safetensors files", c->set->build);
+    return json_is_object(c->config) ? 0 : err_set(c->e, EXIT_DATA, "%s/config.json: no JSON object", c->set->build);
 }
 
 static int open_build(struct check *c)
@@ -152,9 +161,9 @@ static int open_build(struct check *c)
     const struct ckpt_faults faults = {shard_fault, c};
     struct err e = {0, ""};
 
-    if (read_config(c))
+    if (open_place(c) || read_config(c))
         return -1;
-    c->ckpt = ckpt_open(c->set->build, &faults, &e);
+    c->ckpt = ckpt_open_store(c->place, NULL, &faults, &e);
     if (!c->ckpt && err_of_machine(&e))
         return err_set(c->e, e.code, "%s", e.msg);
     if (!c->ckpt) {
@@ -167,9 +176,9 @@ static int open_build(struct check *c)
 
 /* --- the manifest ------------------------------------------------------------------------------------------------------ */
 
-static int hash_of(const char *path, char hex[SHA256_HEX], struct err *e)
+static int hash_of(const struct store *place, const char *file, char hex[SHA256_HEX], struct err *e)
 {
-    struct input *in = input_open(path, e);
+    struct input *in = store_open(place, file, e);
     struct sha256 *s;
     char *buf;
     long n;
@@ -195,36 +204,42 @@ static void unreadable(struct check *c, const char *name, const char *what, cons
         add_fault(c, CT_UNTIDY, name, what, NULL);
 }
 
+static bool is_there(const struct check *c, const char *name)
+{
+    for (size_t i = 0; i < c->n_files; i++)
+        if (strcmp(c->files[i], name) == 0)
+            return true;
+    return c->files == NULL;
+}
+
 /* One line "HEX  NAME" against the file; does it fit?  `sums`: hash it, else only look whether it is there. */
 static bool check_line(struct check *c, char *line, bool sums)
 {
     bool fits = false;
     char hex[SHA256_HEX] = "", *name = strlen(line) > 66 ? line + 66 : NULL;
-    char *path = name ? xasprintf("%s/%s", c->set->build, name) : NULL;
     struct err e = {0, ""};
-    struct stat st;
 
     if (!name || line[64] != ' ' || strchr(name, '/'))
         add_fault(c, CT_UNTIDY, "MANIFEST.sha256", "a line that is no \"HASH  NAME\"", NULL);
-    else if (stat(path, &st) != 0 || (sums && hash_of(path, hex, &e) != 0))
+    else if (!is_there(c, name) || (sums && hash_of(c->place, name, hex, &e) != 0))
         unreadable(c, name, "the manifest lists it, it cannot be read", &e);
     else if (sums && strncmp(hex, line, 64) != 0)
         add_fault(c, CT_NOTE, name, "differs from its sum in the manifest: it was changed after the build was made", NULL);
     else
         fits = true;
-    free(path);
     return fits;
 }
 
 /* Is there a manifest that fits what was looked at? */
 static bool check_manifest(struct check *c, bool sums)
 {
-    char *path = xasprintf("%s/MANIFEST.sha256", c->set->build), *text = NULL;
-    bool fits = false;
     struct err e = {0, ""};
+    struct input *in = store_open(c->place, "MANIFEST.sha256", &e);
+    char *text = NULL;
+    bool fits = false;
     size_t n;
 
-    if (io_slurp(path, (size_t)64 << 20, &text, &n, &e)) {
+    if (!in || input_slurp(in, (size_t)64 << 20, &text, &n, &e)) {
         unreadable(c, "MANIFEST.sha256", "no manifest: nothing shows whether a copy is complete", &e);
     } else {
         sha256_of(text, n, c->manifest);
@@ -235,27 +250,34 @@ static bool check_manifest(struct check *c, bool sums)
             fits &= check_line(c, line, sums);
         }
     }
+    input_close(in);
     free(text);
-    free(path);
     return fits;
 }
 
 /* --- the source, in its own order --------------------------------------------------------------------------------------- */
 
 struct source {
-    struct ckpt *dir;                   /* a directory … */
+    struct remote *remote;
+    struct store *place;                /* where it is remote */
+    struct ckpt *dir;                   /* a directory, or anything remote … */
     struct st_reader *stream;           /* … or one file or stream */
     size_t next;
     const struct ckpt_entry *entry;
     uint64_t at;
 };
 
-static int source_open(struct source *s, const char *path, struct err *e)
+static int source_open(struct source *s, const struct settings *set, struct err *e)
 {
+    const char *path = set->against;
     struct stat st;
 
-    *s = (struct source){NULL, NULL, 0, NULL, 0};
-    if (strcmp(path, "-") != 0 && stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+    memset(s, 0, sizeof *s);
+    if (remote_is(path)) {
+        s->remote = remote_open(path, &set->remote, e);
+        s->place = s->remote ? remote_store(s->remote) : NULL;
+        s->dir = s->remote ? ckpt_open_store(s->place, remote_file(s->remote), NULL, e) : NULL;
+    } else if (strcmp(path, "-") != 0 && stat(path, &st) == 0 && S_ISDIR(st.st_mode))
         s->dir = ckpt_open(path, NULL, e);
     else
         s->stream = st_open(path, e);
@@ -311,9 +333,13 @@ static uint64_t source_bytes(const struct source *s)
 
 static void source_close(struct source *s)
 {
+    if (s->remote)
+        note_msg("%s: %llu bytes fetched", s->place->name, (unsigned long long)remote_bytes(s->remote));
     ckpt_close(s->dir);
     if (s->stream)
         st_close(s->stream);
+    store_close(s->place);
+    remote_close(s->remote);
 }
 
 /* --- values ------------------------------------------------------------------------------------------------------------ */
@@ -666,8 +692,10 @@ static int compare_source(struct check *c)
     struct err e = {0, ""};
     int rc = -1;
 
-    if (source_open(&s, c->set->against, c->e))
+    if (source_open(&s, c->set, c->e)) {
+        source_close(&s);
         return -1;
+    }
     if (c->ckpt && gemma_config_read(&g, c->config, "config.json", &e) == 0)
         rc = compare_all(c, &s, &g);
     else
@@ -820,46 +848,55 @@ static int run(struct check *c)
     }
     if (c->set->against && compare_source(c))
         return -1;
-    sums_hold = check_manifest(c, c->set->against != NULL);
+    sums_hold = check_manifest(c, c->set->against && !c->remote);       /* a remote build is not fetched again for its sums */
     if (c->e->code)
         return -1;
     if (c->set->json ? print_json(c) : (print_lines(c), 0))
         return err_errno(c->e, EXIT_IO, "stdout: cannot write");
     if (finish_stdout(c->e))
         return -1;
-    return c->compared && answer(c) && sums_hold ? record_pass(c) : 0;
+    return c->compared && answer(c) && sums_hold && !c->remote ? record_pass(c) : 0;
 }
 
 static void check_free(struct check *c)
 {
+    if (c->remote)
+        note_msg("%s: %llu bytes fetched", c->set->build, (unsigned long long)remote_bytes(c->remote));
     json_decref(c->config);
     json_decref(c->faults);
     json_decref(c->compared);
     ckpt_close(c->ckpt);
     ckpt_close(c->stray);
+    for (size_t i = 0; i < c->n_files; i++)
+        free(c->files[i]);
+    free(c->files);
+    store_close(c->place);
+    remote_close(c->remote);
     par_free(c->par);
     free(c->tensor);
 }
 
 int main(int argc, char **argv)
 {
-    struct settings set = {NULL, NULL, false, false, 0};
+    struct settings set = {.remote = {.connections = 8, .retries = 8}};
     struct err e = {0, ""};
     struct check c = {.set = &set, .e = &e};
     bool yes;
     const struct opt opts[] = {
-        {"against", 0, OPT_STR, &set.against, "SRC", "compare every value with this checkpoint directory, file or stream (- = stdin)", 0, 0},
+        {"against", 0, OPT_STR, &set.against, "SRC", "compare every value with this checkpoint directory, file, stream (- = stdin) or URL", 0, 0},
         {"strict", 0, OPT_FLAG, &set.strict, NULL, "what is untidy is a no as well", 0, 0},
         {"json", 0, OPT_FLAG, &set.json, NULL, "one JSON object with every fault", 0, 0},
         {"jobs", 'j', OPT_INT, &set.jobs, "N", "threads, 0 = one a CPU", 0, 1024},
+        {"connections", 0, OPT_INT, &set.remote.connections, "N", "requests in flight to a remote place", 1, 64},
+        {"retries", 0, OPT_INT, &set.remote.retries, "N", "tries without progress before a remote place is given up", 0, 100},
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL, 0, 0}
     };
     const struct opt_spec spec = {
-        .usage = "[options] BUILD",
+        .usage = "[options] DIR|http(s)://…|hf://org/name[@revision]",
         .about = "Say whether vLLM loads a compressed-tensors build of a Gemma, with the error it would raise, from headers alone;\n"
             "with --against also whether every value is what its source says.",
         .opts = opts,
-        .examples = "ct-check BUILD\nct-check --against SRC --strict BUILD",
+        .examples = "ct-check --against SRC --strict BUILD\nct-check hf://google/gemma-4-E2B-it-qat-w4a16-ct",
         .exits = "1  it does not load, or answers wrongly",
         .min_operands = 1, .max_operands = 1
     };

@@ -177,3 +177,66 @@ same_as_local() {       # OPTION… URL
     same_bytes remote/model.safetensors local/model.safetensors
     same_bytes remote/config.json local/config.json
 }
+
+# A build to be served; b is a copy that may be changed.
+emb4_build() { "$ROOT/pipelines/emb4" --scale-dtype f16 "$(source_dir)" "$1"; }
+build_dir() { cached build-emb4-e2b-nano emb4_build; }
+
+fetched() { sed -n "s|^ct-check: $1: \([0-9]*\) bytes fetched|\1|p" err; }      # PLACE
+
+@test "ct-check of a remote build: the local verdict, from headers alone" {
+    need_program ct-check
+    serve "$(build_dir)"
+    ct-check -v --json "$URL" > remote 2> err
+    ct-check --json "$(build_dir)" > local
+    diff <(jq -S 'del(.build)' local) <(jq -S 'del(.build)' remote)
+    head=$(od -An -tu8 -N8 "$(build_dir)/model.safetensors")
+    [ "$(fetched "$URL")" -lt $((head + 40000)) ]
+    HF_ENDPOINT=$URL HF_TOKEN=good ct-check hf://org/name > hub
+    grep -q '^hf://org/name: ok' hub
+}
+
+@test "ct-check finds faults of a remote build: missing shards, a cut file, strays, no manifest" {
+    cp -r "$(build_dir)" b
+    rm b/MANIFEST.sha256
+    jq -n '{metadata: {total_size: 1}, weight_map: {"model.norm.weight": "model.safetensors", "lm_head.weight_packed": "gone.safetensors"}}' > b/model.safetensors.index.json
+    cp b/model.safetensors b/stray.safetensors
+    serve b
+    export HF_ENDPOINT=$URL HF_TOKEN=good
+    run -1 ct-check hf://org/name
+    [[ $output == *"refused: gone.safetensors"*"FileNotFoundError"* && $output == *"untidy: stray.safetensors"* && $output == *"no manifest"* ]]
+    run -1 ct-check "$URL"
+    [[ $output == *"refused: gone.safetensors: "*"FileNotFoundError"* ]]
+    rm b/model.safetensors.index.json b/stray.safetensors
+    truncate -s -1 b/model.safetensors
+    run -1 ct-check "$URL"
+    [[ $output == *"refused: model.safetensors: "*"the file is cut"* ]]
+}
+
+@test "ct-check --against: build and source may be remote, values are fetched once" {
+    serve "$(build_dir)"
+    build=$URL
+    mv log build.log; rm url
+    serve "$(source_dir)"
+    ct-check "$(build_dir)" --strict --json --against "$(source_dir)" | jq -S .against > want
+    ct-check "$(build_dir)" --strict --json --against "$URL" | jq -S .against > a
+    ct-check "$(build_dir)" --strict --json --against "$URL/model.safetensors" | jq -S .against > b
+    HF_ENDPOINT=$URL HF_TOKEN=good ct-check -v "$build" --strict --json --against hf://org/name 2> err | jq -S .against > c
+    for got in a b c; do same_bytes want $got; done
+    [ "$(fetched hf://org/name)" -le $(($(stat -c %s "$(source_dir)/model.safetensors") + 40000)) ]
+    cp -r "$(build_dir)" b1
+    "$TOOLS/st-mutate" b1/model.safetensors xor model.layers.0.mlp.down_proj.weight_packed 100 1
+    run -1 ct-check b1 --against "$URL"
+    [[ $output == *"down_proj: 1 of"* ]]
+}
+
+@test "ct-check: a remote place that fails is no finding" {
+    serve --fault status:0:503 "$(build_dir)"
+    run -75 ct-check --retries 1 "$URL"
+    serve --fault gated "$(build_dir)"
+    export HF_ENDPOINT=$URL
+    run -77 env -u HF_TOKEN HOME="$PWD" ct-check hf://org/name
+    run -75 ct-check --retries 0 --against http://127.0.0.1:1/ "$(build_dir)"
+    run -65 ct-check "$URL/model.safetensors"
+    run -64 ct-check "$URL?x"
+}

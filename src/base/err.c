@@ -65,7 +65,7 @@ int err_set(struct err *e, int code, const char *fmt, ...)
 
 bool err_of_machine(const struct err *e)
 {
-    return e->code == EXIT_IO || e->code == EXIT_TEMPFAIL;
+    return e->code == EXIT_IO || e->code == EXIT_TEMPFAIL || e->code == EXIT_UNAVAILABLE;
 }
 
 int err_errno(struct err *e, int code, const char *fmt, ...)

@@ -38,7 +38,7 @@ void prog_init(const char *argv0);
 int err_set(struct err *e, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 int err_errno(struct err *e, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
-/* Is it the machine's fault (EXIT_IO, EXIT_TEMPFAIL), so that it says nothing about the data? */
+/* Is it the machine's or the network's fault (EXIT_IO, EXIT_TEMPFAIL, EXIT_UNAVAILABLE), so that it says nothing about the data? */
 bool err_of_machine(const struct err *e);
 
 /* Print "prog: msg" and exit with e->code (EXIT_BUG if it is 0), after removing unfinished output (cleanup.h). */

@@ -253,6 +253,13 @@ int input_seek(struct input *in, uint64_t offset, struct err *e)
     return 0;
 }
 
+int input_pread_full(struct input *in, void *buf, size_t n, uint64_t offset, const char *what, struct err *e)
+{
+    if (in->fd >= 0 && input_seekable(in))
+        return io_pread_full(in->fd, buf, n, (uint64_t)in->origin + offset, what, e);
+    return input_seek(in, offset, e) ? -1 : input_read_full(in, buf, n, what, e);
+}
+
 void input_close(struct input *in)
 {
     if (!in)

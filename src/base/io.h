@@ -35,6 +35,8 @@ bool input_seekable(const struct input *in);
 /* Bytes from the start of the data to the end of a seekable input. */
 int input_size(struct input *in, uint64_t *n, struct err *e) MUST_CHECK;
 int input_seek(struct input *in, uint64_t offset, struct err *e) MUST_CHECK;
+/* Exactly n bytes from `offset` of a seekable input.  Of a file from any number of threads; any other input is moved there. */
+int input_pread_full(struct input *in, void *buf, size_t n, uint64_t offset, const char *what, struct err *e) MUST_CHECK;
 void input_close(struct input *in);
 
 struct output;

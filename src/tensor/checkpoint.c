@@ -1,15 +1,10 @@
 #include "tensor/checkpoint.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
-#include "base/io.h"
 #include "base/json.h"
 #include "tensor/nameindex.h"
-#include "tensor/stream.h"
 
 #define INDEX "model.safetensors.index.json"
 #define SINGLE "model.safetensors"
@@ -104,53 +99,56 @@ static int fault(const struct ckpt_faults *faults, struct err *e, const char *pa
                  const char *what)
 {
     if (faults) {
-        faults->fn(faults->arg, shard, tensor, what);
+        faults->fn(faults->arg, &(struct ckpt_fault){shard, tensor, what, false});
         return 0;
     }
     return err_set(e, EXIT_DATA, "%s%s%s: %s%s%s", path, shard ? "/" : "", shard ? shard : "", tensor ? tensor : "", tensor ? ": " : "",
                    what);
 }
 
-static int open_shard(struct ckpt *c, struct ckpt_shard *s, const char *path, const struct ckpt_faults *faults, struct err *e)
+/* The header of a shard, which must be plain: its data are read at any place. */
+static struct st_reader *read_shard(const struct store *place, const char *file, struct err *e)
 {
-    s->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (s->fd < 0 && io_open_code(errno) == EXIT_TEMPFAIL)
-        return err_errno(e, EXIT_TEMPFAIL, "%s: cannot open", path);
-    if (s->fd < 0) {
-        char *what = xasprintf("cannot open: %s", strerror(errno));
-        int bad = fault(faults, e, c->path, s->name, NULL, what);
-        free(what);
-        return bad;
-    }
-    struct stat st;
-    if (fstat(s->fd, &st) == 0)
-        s->file_bytes = (uint64_t)st.st_size;
-    struct err se = {0, ""};
-    struct st_reader *r = st_open(path, &se);
-    if (r && !st_seekable(r)) {
-        err_set(&se, EXIT_DATA, "%s: compressed or no plain file: decompress it first", path);
-        st_close(r);
-        r = NULL;
-    }
-    if (!r) {
-        if (!faults || err_of_machine(&se))
-            return err_set(e, se.code, "%s", se.msg);
-        /* The shard's name is given beside the message. */
-        size_t n = strlen(path);
-        faults->fn(faults->arg, s->name, NULL, strncmp(se.msg, path, n) == 0 && se.msg[n] == ':' ? se.msg + n + 2 : se.msg);
-        return 0;
-    }
-    s->header = st_take_header(r);
-    s->data = 8 + (uint64_t)s->header->json_bytes;
+    struct input *in = place ? store_open(place, file, e) : input_open(file, e);
+    struct st_reader *r = in ? st_open_input(in, e) : NULL;
+    if (!r || st_seekable(r))
+        return r;
+    err_set(e, EXIT_DATA, "%s: compressed or no plain file: decompress it first", st_reader_name(r));
     st_close(r);
+    return NULL;
+}
+
+/* What is wrong with a shard, without its name, which is given beside it. */
+static const char *finding(const struct ckpt *c, const char *file, const struct err *e)
+{
+    size_t n = strlen(c->path), k = strlen(file);
+    const char *rest = strncmp(e->msg, c->path, n) == 0 ? e->msg + n : "";
+    if (rest[0] == ':')                             /* one file, or a remote place's word about one of its files */
+        rest += 2;
+    else if (rest[0] == '/')
+        rest++;
+    if (strncmp(rest, file, k) == 0 && strncmp(rest + k, ": ", 2) == 0)
+        rest += k + 2;
+    return *rest ? rest : e->msg;
+}
+
+static int open_shard(struct ckpt *c, struct ckpt_shard *s, const struct store *place, const struct ckpt_faults *faults, struct err *e)
+{
+    struct err se = {0, ""};
+    s->reader = read_shard(place, s->name, &se);
+    if (s->reader)
+        return 0;
+    if (!faults || err_of_machine(&se))
+        return err_set(e, se.code, "%s", se.msg);
+    faults->fn(faults->arg, &(struct ckpt_fault){s->name, NULL, finding(c, s->name, &se), se.code == EXIT_NOINPUT});
     return 0;
 }
 
 static int add_entries(struct ckpt *c, size_t shard, const struct ckpt_faults *faults, struct err *e)
 {
-    const struct st_header *h = c->shard[shard].header;
-    if (!h)
+    if (!c->shard[shard].reader)
         return 0;
+    const struct st_header *h = st_header_of(c->shard[shard].reader);
     c->entry = xreallocarray(c->entry, c->n + h->n, sizeof *c->entry);
     for (size_t i = 0; i < h->n; i++) {
         size_t first = name_index_add(c->index, h->t[i].name, c->n);
@@ -182,51 +180,61 @@ static int check_index(const struct ckpt *c, const json_t *map, const struct ckp
     return 0;
 }
 
-static int open_shards(struct ckpt *c, const struct ckpt_files *f, const struct ckpt_faults *faults, struct err *e)
+static int open_shards(struct ckpt *c, const struct store *place, const struct ckpt_files *f, const struct ckpt_faults *faults, struct err *e)
 {
     c->shard = xcalloc(f->n, sizeof *c->shard);
     c->n_shards = f->n;
-    for (size_t i = 0; i < f->n; i++) {
+    for (size_t i = 0; i < f->n; i++)
         c->shard[i].name = xstrdup(f->name[i]);
-        c->shard[i].fd = -1;
-    }
-    for (size_t i = 0; i < f->n; i++) {
-        char *path = c->is_dir ? xasprintf("%s/%s", c->path, f->name[i]) : xstrdup(c->path);
-        int bad = open_shard(c, &c->shard[i], path, faults, e);
-        free(path);
-        if (bad || add_entries(c, i, faults, e) != 0)
+    for (size_t i = 0; i < f->n; i++)
+        if (open_shard(c, &c->shard[i], place, faults, e) != 0 || add_entries(c, i, faults, e) != 0)
             return -1;
-    }
     return f->index ? check_index(c, f->index, faults, e) : 0;
+}
+
+/* place NULL: the one file is a path. */
+static struct ckpt *open_files(const char *path, const struct store *place, const struct ckpt_files *f, const struct ckpt_faults *faults,
+                               struct err *e)
+{
+    struct ckpt *c = xcalloc(1, sizeof *c);
+    c->path = xstrdup(path);
+    c->has_index = f->index != NULL;
+    c->index = name_index_new(0);
+    if (open_shards(c, place, f, faults, e) == 0)
+        return c;
+    ckpt_close(c);
+    return NULL;
+}
+
+struct ckpt *ckpt_open_store(const struct store *place, const char *file, const struct ckpt_faults *faults, struct err *e)
+{
+    struct ckpt_files f = {NULL, 0, NULL};
+    if (file)
+        add_file(&f, file);
+    else if (ckpt_files(place, &f, e) != 0)
+        return NULL;
+    struct ckpt *c = open_files(place->name, place, &f, faults, e);
+    ckpt_files_free(&f);
+    return c;
 }
 
 struct ckpt *ckpt_open(const char *path, const struct ckpt_faults *faults, struct err *e)
 {
     struct stat st;
+    struct ckpt *c;
     if (stat(path, &st) != 0) {
         err_errno(e, EXIT_NOINPUT, "%s: cannot open", path);
         return NULL;
     }
-    struct ckpt_files f = {NULL, 0, NULL};
-    if (!S_ISDIR(st.st_mode))
-        add_file(&f, path);
-    else {
+    if (S_ISDIR(st.st_mode)) {
         struct store *place = store_directory(path);
-        int bad = ckpt_files(place, &f, e);
+        c = ckpt_open_store(place, NULL, faults, e);
         store_close(place);
-        if (bad)
-            return NULL;
-    }
-    struct ckpt *c = xcalloc(1, sizeof *c);
-    c->path = xstrdup(path);
-    c->is_dir = S_ISDIR(st.st_mode);
-    c->has_index = f.index != NULL;
-    c->index = name_index_new(0);
-    int bad = open_shards(c, &f, faults, e);
-    ckpt_files_free(&f);
-    if (bad) {
-        ckpt_close(c);
-        return NULL;
+    } else {
+        struct ckpt_files f = {NULL, 0, NULL};
+        add_file(&f, path);
+        c = open_files(path, NULL, &f, faults, e);
+        ckpt_files_free(&f);
     }
     return c;
 }
@@ -239,10 +247,7 @@ const struct ckpt_entry *ckpt_find(const struct ckpt *c, const char *tensor)
 
 int ckpt_read(const struct ckpt *c, const struct ckpt_entry *t, uint64_t offset, void *buf, size_t n, struct err *e)
 {
-    const struct ckpt_shard *s = &c->shard[t->shard];
-    if (offset > t->t->nbytes || n > t->t->nbytes - offset)
-        return err_set(e, EXIT_BUG, "%s: read past the end of %s", s->name, t->t->name);
-    return io_pread_full(s->fd, buf, n, s->data + t->t->begin + offset, t->t->name, e);
+    return st_read_at(c->shard[t->shard].reader, t->t, offset, buf, n, e);
 }
 
 void ckpt_close(struct ckpt *c)
@@ -250,9 +255,8 @@ void ckpt_close(struct ckpt *c)
     if (!c)
         return;
     for (size_t i = 0; i < c->n_shards; i++) {
-        if (c->shard[i].fd >= 0)
-            close(c->shard[i].fd);
-        st_header_free(c->shard[i].header);
+        if (c->shard[i].reader)
+            st_close(c->shard[i].reader);
         free(c->shard[i].name);
     }
     free(c->shard);

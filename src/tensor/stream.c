@@ -86,13 +86,6 @@ const struct st_header *st_header_of(const struct st_reader *r)
     return r->h;
 }
 
-struct st_header *st_take_header(struct st_reader *r)
-{
-    struct st_header *h = r->h;
-    r->h = NULL;
-    return h;
-}
-
 const char *st_reader_name(const struct st_reader *r)
 {
     return input_name(r->in);
@@ -189,6 +182,13 @@ int st_rewind(struct st_reader *r, struct err *e)
     r->left = 0;
     r->ended = false;
     return input_seek(r->in, data_offset(r), e);
+}
+
+int st_read_at(struct st_reader *r, const struct st_tensor *t, uint64_t offset, void *buf, size_t n, struct err *e)
+{
+    if (offset > t->nbytes || n > t->nbytes - offset)
+        return err_set(e, EXIT_BUG, "%s: read past the end of %s", st_reader_name(r), t->name);
+    return input_pread_full(r->in, buf, n, data_offset(r) + t->begin + offset, t->name, e);
 }
 
 void st_close(struct st_reader *r)

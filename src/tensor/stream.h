@@ -16,8 +16,6 @@ struct st_reader *st_open(const char *path, struct err *e) MUST_CHECK;
 /* The same of an open input, which the reader then owns (also when this fails). */
 struct st_reader *st_open_input(struct input *in, struct err *e) MUST_CHECK;
 const struct st_header *st_header_of(const struct st_reader *r);
-/* The header, now the caller's to free; the reader can only be closed afterwards. */
-struct st_header *st_take_header(struct st_reader *r);
 const char *st_reader_name(const struct st_reader *r);
 /* The next tensor, skipping what is unread of the current one.  NULL at the end (checks that nothing follows) or on error (e->code set). */
 const struct st_tensor *st_next(struct st_reader *r, struct err *e);
@@ -30,6 +28,8 @@ int st_rewind(struct st_reader *r, struct err *e) MUST_CHECK;
 int st_seek(struct st_reader *r, size_t i, struct err *e) MUST_CHECK;
 /* Skip n bytes of the current tensor; a seekable input is not read. */
 int st_skip(struct st_reader *r, uint64_t n, struct err *e) MUST_CHECK;
+/* n bytes of tensor t of the header from `offset` within it; only when st_seekable.  Of a file from any number of threads; not between st_next and st_read. */
+int st_read_at(struct st_reader *r, const struct st_tensor *t, uint64_t offset, void *buf, size_t n, struct err *e) MUST_CHECK;
 void st_close(struct st_reader *r);
 
 struct st_writer;
