@@ -1,0 +1,262 @@
+#include "aws/journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "aws/sigv4.h"
+#include "base/io.h"
+#include "base/json.h"
+
+#define JOURNAL_MAX ((size_t)256 << 20)
+
+/* --- where ---------------------------------------------------------------------------------------------------------- */
+
+static int make_directories(const char *path, struct err *e)
+{
+    char *copy = xstrdup(path);
+    for (char *p = copy + 1; *p; p++) {
+        if (*p != '/') continue;
+        *p = 0;
+        mkdir(copy, 0700);
+        *p = '/';
+    }
+    int bad = mkdir(copy, 0700) && errno != EEXIST ? err_errno(e, EXIT_IO, "%s: the journal's directory cannot be made", path) : 0;
+    free(copy);
+    return bad;
+}
+
+const char *journal_directory(struct err *e)
+{
+    static char dir[PATH_MAX];
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    if (*dir) return dir;
+    char path[PATH_MAX];
+    if (state && *state == '/') snprintf(path, sizeof path, "%s/q4sweep", state);
+    else if (home && *home == '/') snprintf(path, sizeof path, "%s/.local/state/q4sweep", home);
+    else {
+        err_set(e, EXIT_USAGE, "neither XDG_STATE_HOME nor HOME is set: the journal has no place");
+        return NULL;
+    }
+    if (make_directories(path, e)) return NULL;
+    memcpy(dir, path, sizeof dir);
+    return dir;
+}
+
+static char *file_name(const char *name, struct err *e)
+{
+    const char *dir = journal_directory(e);
+    return dir ? xasprintf("%s/%s", dir, name) : NULL;
+}
+
+/* --- writing -------------------------------------------------------------------------------------------------------- */
+
+static int sync_directory(const char *dir, struct err *e)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int bad = fd < 0 || fsync(fd) ? err_errno(e, EXIT_IO, "%s: cannot be flushed", dir) : 0;
+    if (fd >= 0) close(fd);
+    return bad;
+}
+
+/* Whole or not at all: what a full disk cut short is taken back. */
+static int append(int fd, const char *path, const char *text, size_t n, struct err *e)
+{
+    off_t end = lseek(fd, 0, SEEK_END);
+    if (end < 0) return err_errno(e, EXIT_IO, "%s: cannot be written", path);
+    char last = '\n';
+    if (end > 0 && pread(fd, &last, 1, end - 1) == 1 && last != '\n' && write(fd, "\n", 1) == 1) end++;      /* after a torn line */
+    ssize_t done = write(fd, text, n);
+    if (done != (ssize_t)n) {
+        if (done >= 0) errno = ENOSPC;
+        err_errno(e, EXIT_IO, "%s: cannot be written", path);
+        if (ftruncate(fd, end)) warn_msg("%s: holds a torn line", path);
+        return -1;
+    }
+    return fsync(fd) ? err_errno(e, EXIT_IO, "%s: cannot be flushed", path) : 0;
+}
+
+static int write_line(json_t *line, struct err *e)
+{
+    char *path = file_name("journal.jsonl", e), *text = json_text(line, false);
+    json_decref(line);
+    int bad = -1, fd = path ? open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
+    if (path && fd < 0) err_errno(e, EXIT_IO, "%s: the journal cannot be opened", path);
+    else if (path && flock(fd, LOCK_EX)) err_errno(e, EXIT_IO, "%s: cannot be locked", path);
+    else if (path) {
+        char *with_end = xasprintf("%s\n", text);
+        bad = append(fd, path, with_end, strlen(with_end), e);
+        free(with_end);
+        if (!bad) bad = sync_directory(journal_directory(e), e);
+    }
+    if (fd >= 0 && close(fd) && !bad) bad = err_errno(e, EXIT_IO, "%s: cannot be closed", path);
+    free(path);
+    free(text);
+    return bad;
+}
+
+static void set_text(json_t *v, const char *key, const char *text)
+{
+    if (text) json_object_set_new(v, key, json_message(text));
+}
+
+static json_t *new_line(const struct journal_entry *entry, const char *event)
+{
+    char date[SIGV4_DATE];
+    json_t *v = json_object();
+    sigv4_format_date(time(NULL), date);
+    json_object_set_new(v, "time", json_string(date));
+    json_object_set_new(v, "event", json_string(event));
+    set_text(v, "name", entry->name);
+    set_text(v, "region", entry->region);
+    set_text(v, "url", entry->url);
+    return v;
+}
+
+int journal_intent(const struct journal_entry *entry, const char *call, struct err *e)
+{
+    json_t *v = new_line(entry, "intent");
+    json_object_set_new(v, "call", json_string(call));
+    set_text(v, "profile", entry->profile);
+    set_text(v, "guard", entry->guard);
+    set_text(v, "instance", entry->instance);
+    if (entry->expires) json_object_set_new(v, "expires", json_integer((json_int_t)entry->expires));
+    return write_line(v, e);
+}
+
+int journal_gone(const struct journal_entry *entry, struct err *e)
+{
+    json_t *v = new_line(entry, "gone");
+    json_object_set_new(v, "through", json_integer(entry->through));
+    return write_line(v, e);
+}
+
+/* --- reading -------------------------------------------------------------------------------------------------------- */
+
+static bool same(const char *a, const char *b) { return a && b ? !strcmp(a, b) : a == b; }
+
+static void entry_free(struct journal_entry *x)
+{
+    free(x->name);
+    free(x->region);
+    free(x->url);
+    free(x->profile);
+    free(x->guard);
+    free(x->instance);
+}
+
+void journal_free(struct journal_entry *list, size_t n)
+{
+    while (n) entry_free(&list[--n]);
+    free(list);
+}
+
+static void replace(char **at, const json_t *v, const char *key)
+{
+    const char *s = json_string_value(json_object_get(v, key));
+    free(*at);
+    *at = s ? xstrdup(s) : NULL;
+}
+
+static struct journal_entry *find(struct journal_entry **list, size_t *n, const char *name, const char *region, const char *url, bool add)
+{
+    for (size_t i = 0; i < *n; i++)
+        if (same((*list)[i].name, name) && same((*list)[i].region, region) && same((*list)[i].url, url)) return &(*list)[i];
+    if (!add) return NULL;
+    *list = xreallocarray(*list, *n + 1, sizeof **list);
+    (*list)[*n] = (struct journal_entry){.name = xstrdup(name), .region = xstrdup(region), .url = url ? xstrdup(url) : NULL};
+    return &(*list)[(*n)++];
+}
+
+static void take_line(struct journal_entry **list, size_t *n, const json_t *v, long long offset)
+{
+    const char *event = json_string_value(json_object_get(v, "event")), *name = json_string_value(json_object_get(v, "name"));
+    const char *region = json_string_value(json_object_get(v, "region")), *url = json_string_value(json_object_get(v, "url"));
+    const char *call = json_string_value(json_object_get(v, "call")), *date = json_string_value(json_object_get(v, "time"));
+    if (!event || !name || !region) return;
+    bool intent = !strcmp(event, "intent");
+    struct journal_entry *x = find(list, n, name, region, url, intent);
+    if (x && intent) {
+        replace(&x->profile, v, "profile");
+        replace(&x->guard, v, "guard");
+        replace(&x->instance, v, "instance");
+        x->expires = (time_t)json_integer_value(json_object_get(v, "expires"));
+        x->through = offset;
+        if (call && !strcmp(call, "CreateEndpoint") && date) sigv4_parse_date(date, &x->created);
+    } else if (x && json_integer_value(json_object_get(v, "through")) >= x->through) {
+        entry_free(x);
+        *x = (*list)[--*n];
+    }
+}
+
+int journal_load(struct journal_entry **list, size_t *n, struct err *e)
+{
+    char *path = file_name("journal.jsonl", e), *text;
+    size_t size;
+    struct err fault = {0};
+    *list = NULL;
+    *n = 0;
+    if (!path) return -1;
+    int bad = io_slurp(path, JOURNAL_MAX, &text, &size, &fault);
+    free(path);
+    if (bad) return fault.code == EXIT_NOINPUT ? 0 : err_set(e, fault.code, "%s", fault.msg);
+    for (size_t at = 0; at < size;) {
+        const char *end = memchr(text + at, '\n', size - at);
+        size_t len = end ? (size_t)(end - text) - at : size - at;
+        struct err ignored = {0};       /* a torn line was never acted upon */
+        json_t *v = json_parse(text + at, len, "journal", &ignored);
+        if (v) take_line(list, n, v, (long long)at);
+        json_decref(v);
+        at += len + 1;
+    }
+    free(text);
+    return 0;
+}
+
+/* --- guards --------------------------------------------------------------------------------------------------------- */
+
+static char *lock_path(const char *id, struct err *e)
+{
+    char name[128];
+    snprintf(name, sizeof name, "guard-%.80s.lock", id);
+    return strchr(id, '/') ? NULL : file_name(name, e);
+}
+
+int journal_guard_lock(const char *id, struct err *e)
+{
+    char *path = lock_path(id, e);
+    int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+    if (path && fd < 0) err_errno(e, EXIT_IO, "%s: cannot be opened", path);
+    else if (path && flock(fd, LOCK_EX | LOCK_NB)) {
+        err_errno(e, EXIT_IO, "%s: cannot be locked", path);
+        close(fd);
+        fd = -1;
+    }
+    free(path);
+    return fd;
+}
+
+bool journal_guard_lives(const char *id)
+{
+    struct err ignored = {0};
+    char *path = lock_path(id, &ignored);
+    int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    bool lives = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
+    if (fd >= 0) close(fd);
+    free(path);
+    return lives;
+}
+
+void journal_guard_remove(const char *id)
+{
+    struct err ignored = {0};
+    char *path = lock_path(id, &ignored);
+    if (path) unlink(path);
+    free(path);
+}
+
+bool journal_is_orphan(const struct journal_entry *entry) { return entry->guard && !journal_guard_lives(entry->guard); }
