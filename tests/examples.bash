@@ -59,6 +59,7 @@ parse() {       # LINE
             REPORT) word=report ;;
             MODEL) word=$(model e2b) || { fault "no model to read"; return 1; } ;;
             BUILD) word=$(fixture build) || { fault "no build to read"; return 1; } ;;
+            LOG) word=$ROOT/tests/golden/vllm-logs/emb4-start.jsonl ;;
             RESULT) word=$(fixture result) || { fault "no result to read"; return 1; } ;;
         esac
         ARGS+=("$word")

@@ -94,7 +94,7 @@ static int loud(struct aws_session *s, const struct journal_entry *x, const char
     return -1;
 }
 
-struct taking { struct aws_session *s; const struct journal_entry *x; const struct teardown *t; double poll, answered; };
+struct taking { struct aws_session *s; const struct journal_entry *x; const struct teardown *t; double poll, answered; bool seen; };
 
 /* A fault that may pass: 0 = go on trying, -1 = patience is at its end. */
 static int endure(struct taking *k, const struct err *fault, struct err *e)
@@ -121,11 +121,13 @@ static int push_endpoint(struct taking *k, struct err *e)
     json_t *v = NULL;
     if (!sagemaker_delete(k->s, x->region, SAGEMAKER_ENDPOINT, x->name, &f, &fault)) {
         k->answered = clock_seconds();
+        k->seen = true;
     } else if (aws_fault_is_gone(&f)) {
         k->answered = clock_seconds();
         return 1;
     } else if (aws_fault_is_busy(&f)) {
         k->answered = clock_seconds();
+        k->seen = true;
         note_msg("%s@%s: in progress, not to be deleted yet", x->name, x->region);
     } else if (fault.code == EXIT_NOPERM) {
         return loud(k->s, x, fault.msg, e);
@@ -171,12 +173,12 @@ static int remove_schedule(struct taking *k, struct err *e)
 
 int endpoint_teardown(struct aws_session *s, const struct journal_entry *x, const struct teardown *t, struct err *e)
 {
-    struct taking k = {s, x, t, t->poll > 0 ? t->poll : endpoint_poll(s, x->region), clock_seconds()};
+    struct taking k = {s, x, t, t->poll > 0 ? t->poll : endpoint_poll(s, x->region), clock_seconds(), false};
     if (k.poll > 10) k.poll = 10;       /* two calls a round: still far from SageMaker's limit */
     for (bool gone = false; !gone;) {
         int got = push_endpoint(&k, e);
         if (got < 0) return -1;
-        gone = got && !(t->settle && x->created && time(NULL) < x->created + SETTLE);
+        gone = got && !(t->settle && !k.seen && x->created && time(NULL) < x->created + SETTLE);
         if (!gone && rest(&k, k.poll, e)) return -1;
     }
     if (remove_kind(&k, SAGEMAKER_CONFIG, e) || remove_kind(&k, SAGEMAKER_MODEL, e) || remove_schedule(&k, e)) return -1;
@@ -378,7 +380,7 @@ static int refuse_existing(struct rising *r, struct err *e)
         if (sagemaker_describe(r->s, r->entry.region, (enum sagemaker_kind)kind, r->d->name, &v, NULL, e)) return -1;
         if (!v) continue;
         json_decref(v);
-        return err_set(e, EXIT_USAGE, "%s@%s: an %s of this name exists: delete it (sm-endpoint delete %s --region %s) or choose another name", r->d->name,
+        return err_set(e, EXIT_USAGE, "%s@%s: there is an older %s of this name: delete it (sm-endpoint delete %s --region %s) or choose another name", r->d->name,
             r->entry.region, NOUNS[kind], r->d->name, r->entry.region);
     }
     return 0;

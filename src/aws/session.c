@@ -92,7 +92,7 @@ static int exit_code(const struct aws_answer *a)
     if (code_is_denial(a->code) || a->http.status == 401 || a->http.status == 403) return EXIT_NOPERM;
     if (worth_retrying(a)) return EXIT_TEMPFAIL;
     if (!strcmp(a->code, "ResourceLimitExceeded") || !strncmp(a->message, "Could not find", 14) || a->http.status == 404
-        || !strcmp(a->code, "ResourceNotFoundException"))
+        || strstr(a->code, "NotFound"))
         return EXIT_UNAVAILABLE;
     return a->http.status >= 500 ? EXIT_TEMPFAIL : EXIT_DATA;
 }
