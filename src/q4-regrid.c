@@ -141,7 +141,7 @@ static struct items plan(const struct st_header *h, unsigned only, const regex_t
         it->in = &h->t[i];
         if (!selected(it->in, only) || !is_wide_weight(it->in))
             continue;
-        bool left = in_list(before, it->in->name) || (opt.leave && regexec(leave, it->in->name, 0, NULL, 0) == 0);
+        bool left = in_list(before, it->in->name) || (opt.leave && xregexec(leave, it->in->name));
         it->act = left ? LEFT : REGRID;
         if (!left)
             check_shape(it, stream);

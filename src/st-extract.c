@@ -174,7 +174,7 @@ static void choose_tensors(struct items *all, const struct source *src, const re
         if (!output_name_of(t->name, name, sizeof name))
             continue;
         struct rows *r = rows_of(rows, t->name, name);
-        bool matches = opt.select ? regexec(re, t->name, 0, NULL, 0) == 0 : opt.rows.n == 0;
+        bool matches = opt.select ? xregexec(re, t->name) : opt.rows.n == 0;
         if (!r && !matches)
             continue;
         struct item *it = new_item(all, t->name, name, t->dtype, t->ndim, t->shape, t->nbytes);
@@ -194,7 +194,7 @@ static void choose_side_files(struct items *all, const struct source *src, const
 {
     for (size_t i = 0; i < src->n_side; i++) {
         char *name = xasprintf("file:%s", src->side[i].name);
-        bool wanted = opt.select ? regexec(re, name, 0, NULL, 0) == 0 : opt.rows.n == 0;
+        bool wanted = opt.select ? xregexec(re, name) : opt.rows.n == 0;
         if (wanted && !(opt.text_only && processor_file(name)))
             new_item(all, name, name, ST_U8, 1, &src->side[i].nbytes, src->side[i].nbytes)->side = src->side[i].name;
         free(name);

@@ -572,11 +572,11 @@ static void model_free(struct model *m)
 
 int main(int argc, char **argv)
 {
-    struct model *m = xcalloc(1, sizeof *m);
     struct err e = {0};
     uint64_t bytes = 0;
 
     prog_init(argv[0]);
+    struct model *m = xcalloc(1, sizeof *m);
     opt_parse(&spec, argc, argv);
     check_options();
     read_config(m, &e);

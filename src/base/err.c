@@ -179,6 +179,15 @@ void *xreallocarray(void *p, size_t n, size_t size)
     return q;
 }
 
+bool xregexec(const regex_t *re, const char *s)
+{
+    errno = 0;
+    bool matches = regexec(re, s, 0, NULL, 0) == 0;
+    if (!matches && errno == ENOMEM)
+        die_msg(EXIT_TEMPFAIL, "out of memory to match \"%.100s\": free some and try again", s);
+    return matches;
+}
+
 char *xstrdup(const char *s)
 {
     return xstrndup(s, strlen(s));

@@ -6,6 +6,7 @@
  */
 #ifndef BASE_ERR_H
 #define BASE_ERR_H
+#include <regex.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,5 +59,7 @@ void *xcalloc(size_t n, size_t size);
 void *xreallocarray(void *p, size_t n, size_t size);
 char *xstrdup(const char *s);
 char *xstrndup(const char *s, size_t n);
+/* Does s match?  glibc's regexec says no when memory runs out; this dies. */
+bool xregexec(const regex_t *re, const char *s);
 char *xasprintf(const char *fmt, ...) PRINTF_LIKE(1, 2);
 #endif

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/buf.h"
+#include "base/err.h"
 
 #define PATTERN_MAX 1000        /* longer regexes are not compiled: "cannot decide" */
 
@@ -89,11 +90,6 @@ static bool translate(const char *s, struct buf *out)
     return true;
 }
 
-static _Noreturn void out_of_memory(const char *pattern)
-{
-    die_msg(EXIT_TEMPFAIL, "%.100s: out of memory for this pattern: free some and try again", pattern);
-}
-
 void ct_pattern_init(struct ct_pattern *p, const char *text, const char *mapped)
 {
     struct buf ere = BUF_INIT;
@@ -110,7 +106,7 @@ void ct_pattern_init(struct ct_pattern *p, const char *text, const char *mapped)
         int bad = regcomp(&p->re, ere.data, REG_EXTENDED | REG_NOSUB);
 
         if (bad == REG_ESPACE)
-            out_of_memory(text);
+            die_msg(EXIT_TEMPFAIL, "%.100s: out of memory for this pattern: free some and try again", text);
         p->undecidable = bad != 0;
     }
     buf_free(&ere);
@@ -128,11 +124,7 @@ static enum ct_match regex_match(const struct ct_pattern *p, const char *s)
 {
     if (p->undecidable)
         return CT_UNDECIDED;
-    int no = regexec(&p->re, s, 0, NULL, 0);
-
-    if (no == REG_ESPACE)
-        out_of_memory(p->text);
-    return no ? CT_NO_MATCH : CT_MATCH;
+    return xregexec(&p->re, s) ? CT_MATCH : CT_NO_MATCH;
 }
 
 enum ct_match ct_pattern_name(const struct ct_pattern *p, const char *name)
