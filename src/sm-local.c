@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "base/opt.h"
 #include "rehearse/auth.h"
 #include "rehearse/endpoint.h"
@@ -25,7 +26,7 @@
 struct options {
     struct http_server_options http;
     const char *state, *s3, *hub;
-    double speed;
+    double speed, until_idle;
     struct opt_list faults, commands;
     bool until_eof;
 };
@@ -64,6 +65,7 @@ static void parse(struct options *o, int argc, char **argv)
         {"hub", 0, OPT_STR, &o->hub, "DIR", "models that are named ORG/NAME lie in DIR/ORG/NAME", 0, 0},
         {"image", 0, OPT_LIST, &o->commands, "GLOB=COMMAND", "play images that match by a shell command, which serves on $PORT ($MODEL_DIR has the model)", 0, 0},
         {"address", 0, OPT_STR, &o->http.address, "ADDRESS", "listen on this numeric address", 0, 0},
+        {"until-idle", 0, OPT_REAL, &o->until_idle, "SECONDS", "stop when there has been no endpoint and no call for so long", 0, 86400},
         {"until-eof", 0, OPT_FLAG, &o->until_eof, NULL, "stop when stdin ends", 0, 0},
         {0}};
     const struct opt_spec spec = {
@@ -113,6 +115,7 @@ static void open_account(struct world *w, const struct options *o)
 {
     struct err e = {0};
     w->speed = o->speed;
+    w->last_call = clock_seconds();
     w->hub = o->hub;
     w->s3 = o->s3 ? xstrdup(o->s3) : xasprintf("%s/s3", w->dir);
     for (size_t i = 0; i < o->faults.n; i++)
@@ -123,10 +126,10 @@ static void open_account(struct world *w, const struct options *o)
     if (world_save(w, &e) || !(w->proxy = proxy_start(w, &e))) die(&e);
 }
 
-/* Until a signal comes (returned) or, with until_eof, stdin ends (0): what is due, again and again. */
-static int run(struct world *w, bool until_eof)
+/* What is due, again and again, until a signal comes (returned), or 0: stdin has ended, or nothing was asked for long. */
+static int run(struct world *w, const struct options *o)
 {
-    struct pollfd p[2] = {{.fd = signal_pipe[0], .events = POLLIN}, {.fd = until_eof ? 0 : -1, .events = POLLIN}};
+    struct pollfd p[2] = {{.fd = signal_pipe[0], .events = POLLIN}, {.fd = o->until_eof ? 0 : -1, .events = POLLIN}};
     char dropped[4096];
     unsigned char sig = 0;
     for (;;) {
@@ -135,7 +138,10 @@ static int run(struct world *w, bool until_eof)
         bool busy = endpoint_tick(w);
         scheduler_tick(w);
         if (world_save(w, &e)) warn_msg("%s", e.msg);
+        if (busy) w->last_call = clock_seconds();
+        double idle = clock_seconds() - w->last_call;
         pthread_mutex_unlock(&w->lock);
+        if (o->until_idle > 0 && idle > o->until_idle) return 0;
         if (poll(p, 2, busy ? TICK_MS : IDLE_TICK_MS) <= 0) continue;
         if (p[0].revents && read(signal_pipe[0], &sig, 1) == 1) return sig;
         if (p[1].revents && read(0, dropped, sizeof dropped) <= 0 && errno != EINTR) return 0;
@@ -174,7 +180,7 @@ int main(int argc, char **argv)
     pthread_mutex_unlock(&w->lock);
     printf("%s\n", http_server_url(http));
     if (finish_stdout(&e)) die(&e);
-    int sig = run(w, o.until_eof);
+    int sig = run(w, &o);
     stop(w, http);
     world_close(w);
     free(dir);

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/clock.h"
 #include "rehearse/account.h"
 #include "rehearse/auth.h"
 #include "rehearse/call.h"
@@ -182,6 +183,7 @@ static void answer(struct call *c, service_fn *fn)
 {
     struct err e = {0};
     pthread_mutex_lock(&c->w->lock);
+    c->w->last_call = clock_seconds();
     bool on = allowed(c);
     if (on && fn && (c->in || c->wire == WIRE_XML || read_json(c))) fn(c);
     if (world_save(c->w, &e)) warn_msg("%s", e.msg);

@@ -27,6 +27,7 @@ struct world {
     const char *hub;                /* directory of models by name: ORG/NAME; NULL = none */
     const char *url;                /* of this server */
     double speed;
+    double last_call;               /* clock_seconds() */
     json_t *state;
     bool dirty;                     /* the state has changed since it was written */
     int lock_fd;
