@@ -12,8 +12,10 @@ BUILDS ?= text emb4
 TARGET ?= local
 OUT ?= out
 export OUT TARGET REPACK SERVE MEASURE
+# What targets that are endpoints take: see the head of pipelines/targets/rehearsal.
+export INSTANCE REGION EXPIRES FAULTS
 
-SWEEP_PROGRAMS := st-extract q4-regrid emb-untie ct-pack ct-check gpu-serve sm-invoke tabulate
+SWEEP_PROGRAMS := st-extract q4-regrid emb-untie ct-pack ct-check gpu-serve sm-invoke tabulate $(if $(filter-out local,$(TARGET)),sm-endpoint sm-local)
 # Not every script in pipelines/ makes a build.
 RECIPES := $(filter-out chain measure,$(notdir $(shell find pipelines -maxdepth 1 -type f -perm -u+x)))
 TARGETS := $(notdir $(wildcard pipelines/targets/*))
