@@ -299,3 +299,11 @@ unpack() { for t in weight_packed weight_scale weight_shape; do st drop "$1.$t" 
     run -1 "$BIN/ct-check" b
     [[ $output = *FileNotFoundError* ]]
 }
+
+@test "full: a tower that is not whole" {
+    local v=model.vision_tower a=model.audio_tower.layers.0
+    for t in $v.encoder.layers.1.mlp.up_proj.linear.weight $v.encoder.layers.0.input_layernorm.weight $a.self_attn.q_proj.input_max $a.self_attn.per_dim_scale model.embed_audio.embedding_projection.weight; do
+        finds wrong "$t: missing" full e2b-nano st drop $t
+    done
+    finds wrong 'patch_ln1.bias: missing' full 12b-nano st drop model.vision_embedder.patch_ln1.bias
+}

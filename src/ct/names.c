@@ -56,20 +56,35 @@ static const struct mapping wrapped_names[] = {
     {"lm_head", "language_model.lm_head"}, {"model.", "language_model.model."}, {NULL, NULL}
 };
 
+/* Experts on disk as "….moe.experts.7.…", the loader's older name of the bank, are those of "….experts.7.…". */
+static void drop_moe(char *name)
+{
+    char *moe = strstr(name, ".moe.experts.");
+
+    if (moe)
+        memmove(moe, moe + strlen(".moe"), strlen(moe + strlen(".moe")) + 1);
+}
+
 bool ct_runtime_name(enum ct_arch arch, const char *module, char out[CT_NAME])
 {
     static const char embedder[] = "model.vision_embedder.";
     const struct mapping *m = arch == CT_TEXT ? text_names : wrapped_names;
+    const char *prefix = "";
 
-    if (arch == CT_UNIFIED && strncmp(module, embedder, sizeof embedder - 1) == 0)
-        return snprintf(out, CT_NAME, "%s", module + strlen("model.")) < CT_NAME;
-    for (; m->disk; m++) {
-        size_t n = strlen(m->disk);
-
-        if (strncmp(module, m->disk, n) == 0)
-            return snprintf(out, CT_NAME, "%s%s", m->runtime, module + n) < CT_NAME;
+    if (arch == CT_UNIFIED && strncmp(module, embedder, sizeof embedder - 1) == 0) {
+        module += strlen("model.");
+    } else {
+        while (m->disk && strncmp(module, m->disk, strlen(m->disk)) != 0)
+            m++;
+        if (m->disk) {
+            prefix = m->runtime;
+            module += strlen(m->disk);
+        }
     }
-    return snprintf(out, CT_NAME, "%s", module) < CT_NAME;
+    if (snprintf(out, CT_NAME, "%s%s", prefix, module) >= CT_NAME)
+        return false;
+    drop_moe(out);
+    return true;
 }
 
 bool ct_fused_name(const char *runtime, char out[CT_NAME])

@@ -85,6 +85,8 @@ static void names(void)
     runtime(CT_TEXT, "model.language_model.layers.0.mlp.up_proj", "model.layers.0.mlp.up_proj");
     runtime(CT_TEXT, "model.layers.0.mlp.up_proj", "model.layers.0.mlp.up_proj");
     runtime(CT_TEXT, "lm_head", "lm_head");
+    runtime(CT_TEXT, "model.language_model.layers.3.moe.experts.7.up_proj", "model.layers.3.experts.7.up_proj");
+    runtime(CT_WRAPPED, "model.layers.3.moe.experts.7.up_proj", "language_model.model.layers.3.experts.7.up_proj");
     runtime(CT_WRAPPED, "model.language_model.norm", "language_model.model.norm");
     runtime(CT_WRAPPED, "lm_head", "language_model.lm_head");
     runtime(CT_WRAPPED, "model.vision_tower.x", "vision_tower.x");
