@@ -628,14 +628,15 @@ static int compare_tensor(struct check *c, struct source *s, const struct st_ten
 {
     bool blocks = is_blocks(t->name) && t->dtype == ST_U8;
     enum gemma_class cls = gemma_classify(t->name);
-    bool matrix = blocks || (t->dtype == ST_BF16 && t->ndim == 2 && cls != GC_PLAIN && cls != GC_TOWER && cls != GC_ROUTER);
     struct ct_module *m[2];
     char module[CT_NAME];
     enum ct_part part;
+    bool matrix;
     int n;
 
     if (!ct_split_name(t->name, module, &part))
         return err_set(c->e, EXIT_DATA, "%s: tensor %.100s…: name too long", c->set->against, t->name);
+    matrix = blocks || (t->dtype == ST_BF16 && t->ndim == 2 && part == CT_WEIGHT && cls != GC_PLAIN && cls != GC_TOWER && cls != GC_ROUTER);
     n = targets_of(c, s, t, module, m);
     if (cls == GC_EXPERTS && n == 0 && t->ndim == (blocks ? 4 : 3) && (blocks || t->dtype == ST_BF16))
         return compare_bank(c, s, t, blocks, scale);

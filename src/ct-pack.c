@@ -434,6 +434,11 @@ static int write_plan_stream(const struct st_header *in, const struct ct_plan *p
     return w ? st_finish(w, e) : -1;
 }
 
+static bool eight_bit(const char *build)
+{
+    return strncmp(build, "fp8", 3) == 0 || strncmp(build, "int8", 4) == 0;
+}
+
 /* A recipe says which build it makes; a model that lacks what makes the difference gives another. */
 static int check_expected(const struct ct_plan *p, const char *expect, const char *name, struct err *e)
 {
@@ -443,6 +448,8 @@ static int check_expected(const struct ct_plan *p, const char *expect, const cha
         return 0;
     if (strcmp(expect, "ple4") == 0 && strcmp(p->build, "text") == 0)
         why = "the model has no per-layer table (only E2B and E4B do), the text build is what it can have";
+    if (eight_bit(expect) && !eight_bit(p->build))
+        why = "the source's linears are int4 already, 8-bit ones are made from a source in 16 bits";
     if (strcmp(expect, "full") == 0 && strncmp(p->build, "full", 4) != 0)
         why = "the source has no vision or audio parts, the text build is the whole of it";
     return err_set(e, EXIT_DATA, "%s: build %s does not apply: this makes %s: %s", name, expect, p->build, why);

@@ -174,3 +174,24 @@ programs_but() {    # NAME SCRIPT
     run -64 "$R/text" --force src/model.safetensors src
     diff -r src "$(golden gemma3-nano)"
 }
+
+@test "a packed checkpoint is a source: the same build, and the check holds it against that source" {
+    local size src
+    for size in e2b 26b; do
+        src=$(golden $size-nano)
+        "$R/full" "$src" packed-$size
+        "$R/text" "$src" direct-$size
+        run -0 "$R/text" packed-$size text-$size
+        same_bytes direct-$size/model.safetensors text-$size/model.safetensors
+        same_bytes direct-$size/config.json text-$size/config.json
+        run -0 "$BIN/ct-check" --strict --against packed-$size text-$size
+        "$R/emb4" packed-$size emb4-$size
+        run -0 "$BIN/ct-check" --strict --against packed-$size emb4-$size
+        run -0 "$BIN/ct-check" --strict --against "$src" emb4-$size
+        run -65 "$R/fp8" packed-$size fp8-$size
+        [[ $output == *"int4 already"* ]]
+    done
+    "$TOOLS/st-mutate" text-e2b/model.safetensors xor model.layers.0.mlp.up_proj.weight_scale 4 1
+    run -1 "$BIN/ct-check" --against packed-e2b text-e2b
+    [[ $output == *"wrong: model.layers.0.mlp.up_proj"* ]]
+}

@@ -321,6 +321,14 @@ static bool has_part(const struct planner *pl, const char *module, const char *p
     return *t != NULL;
 }
 
+/* Values under one scale, 0 = a whole row.  One scale a row may be a group that is as long as the row: then the config says so. */
+static int group_of(const struct ct_scheme *s, uint64_t cols, uint64_t scales)
+{
+    if (s->group > 0 && scales * (uint64_t)s->group == cols)
+        return s->group;
+    return scales == 1 ? 0 : (int)(cols / scales);
+}
+
 /* A module that came packed, FP8 or int8: unchanged.  `source` is its weight or weight_packed. */
 static int plan_packed(struct planner *pl, size_t source, const char *module, enum gemma_class cls)
 {
@@ -334,9 +342,9 @@ static int plan_packed(struct planner *pl, size_t source, const char *module, en
     if (ct_scheme_of(pl->quant, module, &s, pl->e))
         return -1;
     if (t->dtype == ST_I32 && s.kind != CT_PACKED)      /* a stream without its old quantization_config */
-        s = (struct ct_scheme){CT_PACKED, 4, 0, false};
+        s = (struct ct_scheme){CT_PACKED, 4, GROUP, false};
     if (t->dtype == ST_I32)
-        s.group = scale->shape[1] == 1 ? 0 : (int)(t->shape[1] * 32 / (uint64_t)s.bits / scale->shape[1]);
+        s.group = group_of(&s, t->shape[1] * 32 / (uint64_t)s.bits, scale->shape[1]);
     else
         s = scheme_of_kind(t->dtype == ST_I8 ? CT_INT8 : CT_FP8);
     pl->p->quantized_modules++;
