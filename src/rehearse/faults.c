@@ -73,15 +73,18 @@ static bool duration(const char *arg, double *seconds)
     char *end;
     double v = strtod(arg, &end);
     double unit = *end == 's' ? 1 : *end == 'm' ? 60 : *end == 'h' ? 3600 : 0;
+    if (!isdigit((unsigned char)*arg) || unit == 0 || end[1] || v * unit > 30 * 86400.0) return false;
     *seconds = v * unit;
-    return isdigit((unsigned char)*arg) && unit > 0 && !end[1] && *seconds <= 30 * 86400.0;
+    return true;
 }
 
 static bool number(const char *arg, long *n)
 {
     char *end;
-    *n = strtol(arg, &end, 10);
-    return isdigit((unsigned char)*arg) && !*end && *n >= 0 && *n <= 1000000;
+    long v = strtol(arg, &end, 10);
+    if (!isdigit((unsigned char)*arg) || *end || v > 1000000) return false;
+    *n = v;
+    return true;
 }
 
 /* us-east-1, us-gov-west-1 */
