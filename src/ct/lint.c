@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "gemma/names.h"
 #include "gemma/towers.h"
 #include "tensor/nameindex.h"
 
@@ -17,6 +16,7 @@ struct lint {
     const char *cls;                    /* the class that vLLM names in messages */
     struct ct_modules modules;
     struct gemma_tensor *want; size_t n_want;
+    bool towers_known;                  /* their layout follows from the config */
 };
 
 /* `loader` is what vLLM says, "" where it says nothing. */
@@ -173,28 +173,48 @@ struct expected {
     uint64_t rows, cols;                /* 0 = not known (towers) */
 };
 
-static bool has_shape(const struct st_tensor *t, int ndim, uint64_t a, uint64_t b)
+static bool same_shape(const struct st_tensor *t, int ndim, const uint64_t *shape)
 {
-    return t->ndim == ndim && t->shape[0] == a && (ndim == 1 || t->shape[1] == b);
+    if (t->ndim != ndim)
+        return false;
+    for (int i = 0; i < ndim; i++)
+        if (t->shape[i] != shape[i])
+            return false;
+    return true;
 }
 
-static void shape_fault(const struct lint *l, const struct st_tensor *t, const char *loader, uint64_t a, uint64_t b)
+static void shape_text(int ndim, const uint64_t *shape, char out[100])
 {
-    char found[100] = "";
     size_t n = 0;
 
-    for (int i = 0; i < t->ndim && n < sizeof found - 24; i++)
-        n += (size_t)snprintf(found + n, sizeof found - n, "%s%llu", i ? ", " : "", (unsigned long long)t->shape[i]);
-    if (b)
-        say(l, CT_REFUSED, t->name, loader, "shape [%s], expected [%llu, %llu]", found, (unsigned long long)a, (unsigned long long)b);
-    else
-        say(l, CT_REFUSED, t->name, loader, "shape [%s], expected [%llu]", found, (unsigned long long)a);
+    out[0] = '\0';
+    for (int i = 0; i < ndim && n < 100 - 24; i++)
+        n += (size_t)snprintf(out + n, 100 - n, "%s%llu", i ? ", " : "", (unsigned long long)shape[i]);
+}
+
+static void shape_fault(const struct lint *l, const struct st_tensor *t, const char *loader, int ndim, const uint64_t *shape)
+{
+    char found[100], expected[100];
+
+    shape_text(t->ndim, t->shape, found);
+    shape_text(ndim, shape, expected);
+    say(l, CT_REFUSED, t->name, loader, "shape [%s], expected [%s]", found, expected);
+}
+
+/* A matrix [rows, cols], or the loader's words. */
+static bool check_matrix(const struct lint *l, const struct st_tensor *t, const char *loader, uint64_t rows, uint64_t cols)
+{
+    const uint64_t shape[2] = {rows, cols};
+
+    if (same_shape(t, 2, shape))
+        return true;
+    shape_fault(l, t, loader, 2, shape);
+    return false;
 }
 
 static void check_scale(const struct lint *l, const struct st_tensor *t, uint64_t rows, uint64_t groups)
 {
-    if (!has_shape(t, 2, rows, groups))
-        shape_fault(l, t, t->ndim == 2 ? "AssertionError" : "IndexError: Dimension out of range", rows, groups);
+    (void)check_matrix(l, t, t->ndim == 2 ? "AssertionError" : "IndexError: Dimension out of range", rows, groups);
 }
 
 static void check_packed(const struct lint *l, const struct ct_module *m, const struct expected *x)
@@ -206,13 +226,12 @@ static void check_packed(const struct lint *l, const struct ct_module *m, const 
         say(l, CT_REFUSED, m->disk, "AssertionError", "%llu inputs are no multiple of %d and of the group size %llu", (unsigned long long)x->cols, (int)per_word,
             (unsigned long long)group);
     else if (x->rows) {
-        if (!has_shape(packed, 2, x->rows, x->cols / per_word))
-            shape_fault(l, packed, "AssertionError", x->rows, x->cols / per_word);
+        (void)check_matrix(l, packed, "AssertionError", x->rows, x->cols / per_word);
         check_scale(l, m->part[CT_WEIGHT_SCALE], x->rows, x->cols / group);
     }
     if (!shape)
         say(l, CT_WRONG, m->disk, "vLLM with weight tracking and transformers refuse it", "weight_shape is missing");
-    else if (!has_shape(shape, 1, 2, 0) || shape->dtype != ST_I64)
+    else if (shape->ndim != 1 || shape->shape[0] != 2 || shape->dtype != ST_I64)
         say(l, CT_UNTIDY, shape->name, "", "expected I64 [2]");
 }
 
@@ -220,8 +239,7 @@ static void check_8bit(const struct lint *l, const struct ct_module *m, const st
 {
     if (!x->rows)
         return;
-    if (!has_shape(m->part[CT_WEIGHT], 2, x->rows, x->cols))
-        shape_fault(l, m->part[CT_WEIGHT], "RuntimeError: start (0) + length exceeds dimension size", x->rows, x->cols);
+    (void)check_matrix(l, m->part[CT_WEIGHT], "RuntimeError: start (0) + length exceeds dimension size", x->rows, x->cols);
     check_scale(l, m->part[CT_WEIGHT_SCALE], x->rows, 1);
 }
 
@@ -299,10 +317,10 @@ static void check_module(const struct lint *l, struct ct_module *m, const struct
         explain_kind(l, m, x, (enum ct_kind)kind);
     else if (kind == CT_PACKED)
         check_packed(l, m, x);
-    else if (kind == CT_PLAIN && x->rows && !has_shape(m->part[CT_WEIGHT], 2, x->rows, x->cols))
-        shape_fault(l, m->part[CT_WEIGHT], "AssertionError", x->rows, x->cols);
     else if (kind != CT_PLAIN)
         check_8bit(l, m, x);
+    else if (x->rows)
+        (void)check_matrix(l, m->part[CT_WEIGHT], "AssertionError", x->rows, x->cols);
 }
 
 static void expect(const struct lint *l, const struct expected *x)
@@ -412,8 +430,8 @@ static void lint_plain(const struct lint *l, const struct gemma_tensor *t, const
     m->used = true;
     if (ct_module_kind(m) != CT_PLAIN || (m->part[CT_WHOLE] && have->dtype != ST_BF16 && have->dtype != ST_F16 && have->dtype != ST_F32))
         say(l, CT_REFUSED, have->name, "ValueError: There is no module or parameter named so", "%s, expected 16 or 32 bits alone", st_dtype_name(have->dtype));
-    else if (!has_shape(have, t->ndim, t->shape[0], t->shape[1]))
-        shape_fault(l, have, "AssertionError", t->shape[0], t->ndim > 1 ? t->shape[1] : 0);
+    else if (!same_shape(have, t->ndim, t->shape))
+        shape_fault(l, have, "AssertionError", t->ndim, t->shape);
 }
 
 /* --- experts ----------------------------------------------------------------------------------------------------------- */
@@ -488,9 +506,10 @@ static void lint_whole_bank(const struct lint *l, struct ct_module *m, const str
     const struct st_tensor *have = m->part[CT_WHOLE];
 
     m->used = true;
-    if (!have || have->ndim != 3 || have->shape[0] != t->shape[0] || have->shape[1] != t->shape[1] || have->shape[2] != t->shape[2])
-        say(l, CT_REFUSED, m->disk, "AssertionError", "expected one tensor [%llu, %llu, %llu]", (unsigned long long)t->shape[0],
-            (unsigned long long)t->shape[1], (unsigned long long)t->shape[2]);
+    if (!have)
+        say(l, CT_REFUSED, m->disk, "AssertionError", "expected one tensor of three dimensions");
+    else if (!same_shape(have, 3, t->shape))
+        shape_fault(l, have, "AssertionError", 3, t->shape);
 }
 
 static void mark_experts(const struct lint *l, const char *experts)
@@ -561,17 +580,73 @@ static const struct st_tensor *any_part(const struct ct_module *m)
     return NULL;
 }
 
-static void lint_tower(const struct lint *l, struct ct_module *m)
+/* A linear of a tower, against what the config says of it; rows 0 = its layout is not known. */
+static void lint_tower_linear(const struct lint *l, struct ct_module *m, uint64_t rows, uint64_t cols)
 {
     struct layer y = {.name = m->runtime, .cls = "Linear"};
-    const struct st_tensor *w = m->part[CT_WEIGHT];
-    struct expected x = {m->runtime, m->disk, NULL, {CT_PLAIN, 16, 0, false}, 0, 0};
+    struct expected x = {m->runtime, m->disk, NULL, {CT_PLAIN, 16, 0, false}, rows, cols};
 
     m->used = true;
-    if ((w && w->ndim != 2) || (!w && !m->part[CT_WEIGHT_PACKED]))
-        return;                                         /* norms, convolutions, tables, bounds */
     if (decide(l, &y, &x.scheme))
         check_module(l, m, &x, true);
+}
+
+/* One tensor that the config lays out. */
+static void expect_tower_tensor(const struct lint *l, const struct gemma_tensor *t)
+{
+    char module[CT_NAME], runtime[CT_NAME];
+    enum ct_part part;
+    struct ct_module *m = ct_split_name(t->name, module, &part) && ct_runtime_name(l->arch, module, runtime) ? ct_modules_find(&l->modules, runtime) : NULL;
+
+    if (m)
+        m->used = true;
+    if (m && part == CT_WEIGHT && t->ndim == 2)
+        lint_tower_linear(l, m, t->shape[0], t->shape[1]);
+    else if (!m || !m->part[part])
+        say(l, CT_WRONG, t->name, SILENT, "missing");
+    else if (!same_shape(m->part[part], t->ndim, t->shape))
+        shape_fault(l, m->part[part], "AssertionError", t->ndim, t->shape);
+}
+
+/* A tower whose layout is not known: what is there must be stored as the config says. */
+static void lint_tower(const struct lint *l, struct ct_module *m)
+{
+    const struct st_tensor *w = m->part[CT_WEIGHT];
+
+    m->used = true;
+    if (w ? w->ndim == 2 : m->part[CT_WEIGHT_PACKED] != NULL)           /* not norms, convolutions, tables, bounds */
+        lint_tower_linear(l, m, 0, 0);
+}
+
+static bool any_module(const struct lint *l, const char *part_of_name)
+{
+    for (size_t i = 0; i < l->modules.n; i++)
+        if (strstr(l->modules.m[i].runtime, part_of_name))
+            return true;
+    return false;
+}
+
+/* Exports that name 12B's embedder otherwise, and towers of a kind not known here, are judged by what is there. */
+static void lint_towers(struct lint *l)
+{
+    static const struct { const char *config, *name; } parts[] = {{"vision_config", "vision"}, {"audio_config", "audio"}};
+    struct gemma_tensor *t = NULL;
+    struct err e = {0, ""};
+    size_t n = 0;
+
+    if (l->arch == CT_TEXT)
+        return;
+    l->towers_known = (l->arch != CT_UNIFIED || any_module(l, "vision_embedder.")) && gemma_tower_tensors(l->disk->config, "config.json", &t, &n, &e) == 0;
+    for (size_t k = 0; k < 2; k++) {
+        bool there = any_module(l, parts[k].name);
+
+        if (!there && json_is_object(json_object_get(l->disk->config, parts[k].config)))
+            say(l, CT_WRONG, parts[k].config, SILENT, "the config has this part, no tensor of it is there");
+        for (size_t i = 0; there && i < n; i++)
+            if (strstr(t[i].name, parts[k].name))
+                expect_tower_tensor(l, &t[i]);
+    }
+    free(t);
 }
 
 static void lint_rest(const struct lint *l)
@@ -585,56 +660,16 @@ static void lint_rest(const struct lint *l)
         if (m->used || !t)
             continue;
         c = gemma_classify(t->name);
-        if (c == GC_TOWER && l->arch != CT_TEXT) {
+        if (c == GC_TOWER && l->arch != CT_TEXT && !l->towers_known) {
             lint_tower(l, m);
         } else if (gemma_is_dead(&l->g, t->name)) {
             say(l, CT_NOTE, m->disk, "", "K and V of a layer that shares another's: the loader drops them");
         } else if (c != GC_HEAD) {                      /* the head is settled with the tie flags */
             unknown_name(l, m->runtime, m->part[CT_WHOLE] ? "" : t->name + strlen(m->disk) + 1, NULL, loader);
-            say(l, CT_REFUSED, t->name, loader, c == GC_TOWER ? "a vision or audio tensor in a text-only build" : "the model has no such module");
+            say(l, CT_REFUSED, t->name, loader, c != GC_TOWER ? "the model has no such module"
+                : l->arch == CT_TEXT ? "a vision or audio tensor in a text-only build" : "the towers have no such module, by the config");
         }
     }
-}
-
-static bool any_module(const struct lint *l, const char *prefix)
-{
-    for (size_t i = 0; i < l->modules.n; i++)
-        if (strstr(l->modules.m[i].runtime, prefix))
-            return true;
-    return false;
-}
-
-/* One tensor that a tower of this config has. */
-static void lint_tower_tensor(const struct lint *l, const struct gemma_tensor *t)
-{
-    char module[CT_NAME], runtime[CT_NAME];
-    enum ct_part part;
-    const struct ct_module *m = ct_split_name(t->name, module, &part) && ct_runtime_name(l->arch, module, runtime) ? ct_modules_find(&l->modules, runtime) : NULL;
-
-    if (!m || (!m->part[part] && !m->part[CT_WEIGHT_PACKED]))
-        say(l, CT_WRONG, t->name, SILENT, "missing");
-}
-
-/* A part that is there must be whole.  Exports that name 12B's embedder otherwise, and towers of a kind not known here, are not judged. */
-static void lint_towers_there(const struct lint *l)
-{
-    static const struct { const char *config, *prefix; } towers[] = {{"vision_config", "vision"}, {"audio_config", "audio"}};
-    struct gemma_tensor *want = NULL;
-    size_t n = 0;
-    struct err e = {0, ""};
-
-    if (l->arch == CT_TEXT || (l->arch == CT_UNIFIED && !any_module(l, "vision_embedder.")) || gemma_tower_tensors(l->disk->config, "config.json", &want, &n, &e))
-        n = 0;
-    for (size_t k = 0; l->arch != CT_TEXT && k < 2; k++) {
-        bool there = any_module(l, towers[k].prefix);
-
-        if (!there && json_is_object(json_object_get(l->disk->config, towers[k].config)))
-            say(l, CT_WRONG, towers[k].config, SILENT, "the config has this part, no tensor of it is there");
-        for (size_t i = 0; there && i < n; i++)
-            if (strstr(want[i].name, towers[k].prefix))
-                lint_tower_tensor(l, &want[i]);
-    }
-    free(want);
 }
 
 /* --- entries that match nothing ---------------------------------------------------------------------------------------- */
@@ -795,8 +830,8 @@ static void lint_modules(struct lint *l)
     lint_tie(l);
     l->want = gemma_text_tensors(&l->g, &l->n_want);
     lint_language_model(l);
+    lint_towers(l);
     lint_rest(l);
-    lint_towers_there(l);
     if (l->q)
         lint_entries(l);
     free(l->want);
