@@ -30,7 +30,6 @@ static char *split_request(char *text, char **method, char **path, char **query,
     *strstr(*path, " HTTP/1.1") = 0;
     *query = strchr(*path, '?');
     if (*query) *(*query)++ = 0;
-    else *query = (char[]){""};
     size_t n = 0;
     while (*p) {
         headers[n++] = p;
