@@ -218,6 +218,8 @@ END
     run -65 "$BIN/ct-pack" -o b <t
     cp s t && "$TOOLS/st-mutate" t zeros file:../x U8 2
     run -65 "$BIN/ct-pack" -o b <t
+    cp s t && "$TOOLS/st-mutate" t zeros $'file:a\nb' U8 2
+    run -65 "$BIN/ct-pack" -o b <t
     cp s t && "$TOOLS/st-mutate" t zeros model.layers.0.mlp.up_proj.weight_zero_point I32 2
     run -65 "$BIN/ct-pack" -o b <t
     cp s t && "$TOOLS/st-mutate" t shape model.layers.0.mlp.up_proj.weight_q4 128,144

@@ -373,13 +373,21 @@ static bool text_only_drops(const char *file)
     return false;
 }
 
+/* A line break in a name would break the manifest's lines. */
+static bool has_control(const char *name)
+{
+    while (*name && (unsigned char)*name >= ' ' && *name != 0x7f)
+        name++;
+    return *name != '\0';
+}
+
 static int plan_file(struct planner *pl, size_t source, const char *file)
 {
     const struct st_tensor *t = &pl->in->t[source];
     size_t n = strlen(file);
 
-    if (n == 0 || n > 200 || strchr(file, '/') || file[0] == '.' || t->dtype != ST_U8 || t->ndim != 1)
-        return REFUSE(pl, "%s: %s: no plain file (a name without slashes, U8 of one dimension)", pl->name, t->name);
+    if (n == 0 || n > 200 || strchr(file, '/') || has_control(file) || file[0] == '.' || t->dtype != ST_U8 || t->ndim != 1)
+        return REFUSE(pl, "%s: %s: no plain file (a name without slashes and control characters, U8 of one dimension)", pl->name, t->name);
     if (strcmp(file, "config.json") == 0 || strcmp(file, "provenance.json") == 0 || strcmp(file, "MANIFEST.sha256") == 0
         || strstr(file, ".safetensors"))
         return REFUSE(pl, "%s: %s: the build writes a file of that name itself", pl->name, t->name);
