@@ -1,7 +1,7 @@
 /* q4-regrid: recover the Q4_0 grid of a stream's 16-bit weights.
  *
  * Every selected tensor N [.., rows, K] BF16 becomes N_q4 [.., rows, K/32, 18] U8: a scale and 32 levels a group (quant/q4.h), found exactly
- * (quant/recover.h).  All else passes unchanged, tensors that are packed or in blocks already too.  A group off the grid ends the run (65) with the
+ * (quant/recover.h).  All else passes unchanged, tensors that are packed or in blocks already and K and V that nothing reads too.  A group off the grid ends the run (65) with the
  * --leave that would keep its tensor; --off-grid keep reads a seekable input twice and finds those tensors itself.
  */
 #include <math.h>
@@ -132,14 +132,26 @@ static void check_shape(struct item *it, const char *stream)
     it->groups = t->nbytes / (2 * Q4_GROUP);
 }
 
-/* `before` = names that an earlier stage left in 16 bits: they stay there. */
+/* Knows which K and V nothing reads; false without a config that says so. */
+static bool read_model(const struct st_header *h, const char *stream, struct gemma *g)
+{
+    struct err e = {0, ""};
+    json_t *config = st_meta(h, "config") ? st_meta_config(h, stream, &e) : NULL;
+    bool known = config && gemma_config_read(g, config, stream, &e) == 0;
+    json_decref(config);
+    return known;
+}
+
+/* `before` = names that an earlier stage left in 16 bits: they stay there.  K and V of layers that share another's pass: builds drop them. */
 static struct items plan(const struct st_header *h, unsigned only, const regex_t *leave, const json_t *before, const char *stream)
 {
     struct items all = {xcalloc(h->n ? h->n : 1, sizeof *all.item), h->n};
+    struct gemma g;
+    bool known = read_model(h, stream, &g);
     for (size_t i = 0; i < h->n; i++) {
         struct item *it = &all.item[i];
         it->in = &h->t[i];
-        if (!selected(it->in, only) || !is_wide_weight(it->in))
+        if (!selected(it->in, only) || !is_wide_weight(it->in) || (known && gemma_is_dead(&g, it->in->name)))
             continue;
         bool left = in_list(before, it->in->name) || (opt.leave && xregexec(leave, it->in->name));
         it->act = left ? LEFT : REGRID;

@@ -127,6 +127,17 @@ data_of() {     # FILE TENSOR
     ct-check build
 }
 
+@test "K and V that nothing reads pass, on the grid or not" {
+    stream e2b > in.st
+    "$TOOLS/st-mutate" in.st copy model.layers.0.self_attn.k_proj.weight model.layers.6.self_attn.k_proj.weight
+    poke in.st model.layers.6.self_attn.k_proj.weight 3 c07f
+    q4-regrid < in.st > x.st
+    names x.st | grep -q '^model.layers.6.self_attn.k_proj.weight$'
+    names x.st | grep -q '^model.layers.6.self_attn.q_proj.weight_q4$'
+    ct-pack -o build < x.st
+    ct-check build
+}
+
 @test "an expert bank is kept whole with its sibling" {
     stream 26b > in.st
     poke in.st model.layers.2.experts.down_proj $((3 * 256 * 32 + 17 * 32 + 4)) 807f
