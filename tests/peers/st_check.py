@@ -11,9 +11,11 @@ import json
 import os
 import sys
 
-import ml_dtypes  # noqa: F401  bfloat16 and float8 for safetensors.numpy
+import ml_dtypes
 import numpy as np
 from safetensors import safe_open
+
+np.float8_e4m3fn = ml_dtypes.float8_e4m3fn      # where the library looks for it; bfloat16 it finds by itself
 
 ELEMENT = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
            "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8}
