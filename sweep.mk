@@ -29,7 +29,7 @@ sweep: $(BUILDS:%=sweep-%)
 	for build in $(BUILDS); do if [ -e "$$dir/$$build.json" ]; then done+=("$$dir/$$build.json"); else failed+=" $$build"; fi; done; \
 	if [ $${#done[@]} -gt 0 ]; then \
 	    $(BIN)/tabulate --format csv "$${done[@]}" >"$$dir/table.csv"; \
-	    $(BIN)/tabulate "$${done[@]}" | tee "$$dir/table.md"; \
+	    $(BIN)/tabulate --table summary,bytes,identity "$${done[@]}" | tee "$$dir/table.md"; \
 	fi; \
 	if [ -n "$$failed" ]; then echo "sweep: failed:$$failed: see the messages above" >&2; exit 1; fi
 

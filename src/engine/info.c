@@ -15,6 +15,14 @@ static json_t *class_json(const struct gemma_amount *a)
         "bytes_per_token", (json_int_t)(a->read + 0.5));
 }
 
+/* What the fitted model of decoding needs (report/roofline.h): a token's bytes by storage, and the layers that each cost some time. */
+static json_t *read_json(const struct gemma *g, const struct gemma_bytes *b, double kv)
+{
+    const int moe = g->experts ? g->layers : 0;
+    return json_pack("{s:I, s:I, s:I, s:I, s:i, s:i}", "int4", (json_int_t)(b->read[GEMMA_INT4] + 0.5), "8bit", (json_int_t)(b->read[GEMMA_8BIT] + 0.5),
+        "16bit", (json_int_t)(b->read[GEMMA_16BIT] + 0.5), "kv", (json_int_t)(kv + 0.5), "layers", g->layers, "moe_layers", moe);
+}
+
 static json_t *info_json(const struct gemma *g, const struct gemma_bytes *b, const struct gpu *gpu)
 {
     const double kv = gemma_kv_read(g, GEMMA_MEAN_CONTEXT, 2), all = b->text.read + kv;
@@ -27,6 +35,7 @@ static json_t *info_json(const struct gemma *g, const struct gemma_bytes *b, con
         "params", (json_int_t)b->text.params, "bytes", (json_int_t)b->text.bytes, "classes", by_class, "weights_per_token", (json_int_t)(b->text.read + 0.5),
         "mean_context", GEMMA_MEAN_CONTEXT, "kv_bytes_per_token", (json_int_t)gemma_kv_bytes(g, 2), "kv_read_per_token", (json_int_t)(kv + 0.5),
         "bytes_per_token", (json_int_t)(all + 0.5));
+    json_object_set_new(o, "read_per_token", read_json(g, b, kv));
     json_object_set_new(o, "gpu", gpu ? json_pack("{s:s, s:f, s:f}", "name", gpu->name, "gb_per_s", gpu->gb_per_s, "max_tokens_per_s", gpu->gb_per_s * 1e9 / all) :
         json_null());
     return o;

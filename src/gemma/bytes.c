@@ -24,6 +24,16 @@ static uint64_t params_of(const struct st_tensor *t)
     return st_nelem(t);
 }
 
+/* An int4 scale is 16 bits wide, that of an 8-bit row F32 (ct/scheme.h). */
+static enum gemma_storage storage_of(const struct st_tensor *t)
+{
+    if (ends(t->name, ".weight_packed") || ends(t->name, "_q4"))
+        return GEMMA_INT4;
+    if (ends(t->name, ".weight_scale"))
+        return t->dtype == ST_F32 ? GEMMA_8BIT : GEMMA_INT4;
+    return t->dtype == ST_I8 || t->dtype == ST_F8_E4M3 ? GEMMA_8BIT : GEMMA_16BIT;
+}
+
 static enum gemma_class class_of(const char *name)
 {
     const enum gemma_class cls = gemma_classify(name);
@@ -70,8 +80,10 @@ void gemma_bytes_count(struct gemma_bytes *b, const struct gemma *g, const struc
         const enum gemma_class cls = class_of(t->name);
         const double share = share_read(g, t, cls, head_stored);
         add(&b->cls[cls], t, share);
-        if (cls != GC_TOWER && cls != GC_FILE && cls != GC_UNKNOWN)
-            add(&b->text, t, share);
+        if (cls == GC_TOWER || cls == GC_FILE || cls == GC_UNKNOWN)
+            continue;
+        add(&b->text, t, share);
+        b->read[storage_of(t)] += share * (double)t->nbytes;
     }
 }
 

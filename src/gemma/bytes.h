@@ -18,9 +18,13 @@ struct gemma_amount {
     double read;                        /* bytes a token */
 };
 
+/* How a weight is stored: packed or recovered int4 with its scales, 8-bit rows with theirs, anything else. */
+enum gemma_storage { GEMMA_INT4, GEMMA_8BIT, GEMMA_16BIT, GEMMA_STORAGES };
+
 struct gemma_bytes {
     struct gemma_amount cls[GC_UNKNOWN + 1];    /* by enum gemma_class; a single expert's matrices count as GC_EXPERTS */
     struct gemma_amount text;                   /* without towers, side files and unknown tensors */
+    double read[GEMMA_STORAGES];                /* bytes a token of the text's tensors, by storage; they sum to text.read */
 };
 
 void gemma_bytes_count(struct gemma_bytes *b, const struct gemma *g, const struct st_header *h);
