@@ -30,26 +30,28 @@ static int make_directories(const char *path, struct err *e)
     return bad;
 }
 
-const char *journal_directory(struct err *e)
+static const char *place(struct err *e)
 {
-    static char dir[PATH_MAX];
+    static char path[PATH_MAX];
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    if (*dir) return dir;
-    char path[PATH_MAX];
     if (state && *state == '/') snprintf(path, sizeof path, "%s/q4sweep", state);
     else if (home && *home == '/') snprintf(path, sizeof path, "%s/.local/state/q4sweep", home);
     else {
         err_set(e, EXIT_USAGE, "neither XDG_STATE_HOME nor HOME is set: the journal has no place");
         return NULL;
     }
-    if (make_directories(path, e)) return NULL;
-    memcpy(dir, path, sizeof dir);
-    return dir;
+    return path;
+}
+
+const char *journal_directory(struct err *e)
+{
+    const char *dir = place(e);
+    return dir && !make_directories(dir, e) ? dir : NULL;
 }
 
 static char *file_name(const char *name, struct err *e)
 {
-    const char *dir = journal_directory(e);
+    const char *dir = place(e);
     return dir ? xasprintf("%s/%s", dir, name) : NULL;
 }
 
@@ -84,6 +86,10 @@ static int write_line(json_t *line, struct err *e)
 {
     char *path = file_name("journal.jsonl", e), *text = json_text(line, false);
     json_decref(line);
+    if (path && !journal_directory(e)) {
+        free(path);
+        path = NULL;
+    }
     int bad = -1, fd = path ? open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
     if (path && fd < 0) err_errno(e, EXIT_IO, "%s: the journal cannot be opened", path);
     else if (path && flock(fd, LOCK_EX)) err_errno(e, EXIT_IO, "%s: cannot be locked", path);
@@ -228,7 +234,7 @@ static char *lock_path(const char *id, struct err *e)
 
 int journal_guard_lock(const char *id, struct err *e)
 {
-    char *path = lock_path(id, e);
+    char *path = journal_directory(e) ? lock_path(id, e) : NULL;
     int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
     if (path && fd < 0) err_errno(e, EXIT_IO, "%s: cannot be opened", path);
     else if (path && flock(fd, LOCK_EX | LOCK_NB)) {

@@ -1,7 +1,9 @@
 #include "net/load.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -11,7 +13,7 @@
 
 #define BODY_MAX ((size_t)256 << 20)    /* of a whole answer */
 
-enum state { EMPTY, READY, RUNNING, DONE };
+enum state { EMPTY, READY, RUNNING, AGAIN, DONE };
 
 struct slot {
     enum state state;
@@ -26,6 +28,11 @@ struct slot {
     struct openai_answer answer;
     struct err e;
     size_t bytes;
+    void *frames;                       /* the wire's decoder */
+    bool events;                        /* … with server-sent events inside */
+    int tries;
+    double not_before;                  /* of the next try */
+    bool warmup;                        /* borrows its request; nothing is written */
 };
 
 /* Counts of lines: written up to head, started up to next, read up to tail; head may pass next over lines that are not sent.  All under the
@@ -45,6 +52,11 @@ struct load {
     struct err fatal;                   /* of the reader or the writer */
     double start;                       /* when the first line was ready */
     char run[24];                       /* makes request ids of this run its own */
+    size_t again;                       /* slots that wait for another try */
+    unsigned long arrival;              /* the request that leaves at arrival_at after the start, open loop */
+    double arrival_at;
+    uint64_t random;
+    double speed;                       /* tokens a second that the last plain call showed */
 };
 
 static struct slot *slot_at(struct load *l, unsigned long i) { return &l->ring[i % LOAD_WINDOW]; }
@@ -61,10 +73,10 @@ static void fail(struct load *l, const struct err *e)
 
 /* --- reading -------------------------------------------------------------------------------------------------------- */
 
-/* The server's model, asked for once, when the first line without one comes. */
+/* The server's model, asked for once, when the first line without one comes.  (Behind a wire the server knows it.) */
 static const char *model_for(struct load *l, const json_t *line, char **model)
 {
-    if (*model || !json_is_object(line) || json_object_get(line, "model")) return *model;
+    if (l->o->wire || *model || !json_is_object(line) || json_object_get(line, "model")) return *model;
     struct err ignored = {0};           /* a server that is not there shows in the request itself */
     struct http_client *c = http_client_new(1, &ignored);
     if (c) *model = openai_first_model(c, l->o->url, (const char *const[]){l->o->authorization, NULL}, &ignored);
@@ -73,10 +85,33 @@ static const char *model_for(struct load *l, const json_t *line, char **model)
     return *model;
 }
 
+/* A plain call that its service would cut off is not begun. */
+static int refuse_long(struct load *l, const json_t *v, struct err *e)
+{
+    const json_t *most = json_object_get(v, "max_tokens");
+    if (!most) most = json_object_get(v, "max_completion_tokens");
+    pthread_mutex_lock(&l->lock);
+    double seconds = json_number_value(most) / l->speed, limit = l->o->wire->plain_limit;
+    pthread_mutex_unlock(&l->lock);
+    if (!json_is_number(most) || seconds <= limit) return 0;
+    return err_set(e, EXIT_DATA, "%.0f tokens would take about %.0f s at %.1f tokens a second, and a plain call ends after %.0f s: use --stream", json_number_value(most), seconds,
+        l->speed, limit);
+}
+
+static void take_wire(struct load *l, struct slot *s, const json_t *v)
+{
+    const struct load_wire *w = l->o->wire;
+    if (!w || s->e.code) return;
+    free(s->q.url);
+    s->q.url = w->url(w->ctx, s->q.stream);
+    if (!s->q.stream && w->plain_limit > 0) refuse_long(l, v, &s->e);
+}
+
 static void prepare(struct load *l, struct slot *s, json_t *v, char **model)
 {
     s->id = json_is_object(v) ? json_incref(json_object_get(v, "id")) : NULL;
     if (!openai_request(&s->q, v, l->o->url, model_for(l, v, model), l->o->stream, &s->e)) s->bytes = 3 * s->q.body_n;
+    take_wire(l, s, v);
     snprintf(s->request_id, sizeof s->request_id, "%s-%ld", l->run, s->line);
     s->request = json_copy(v);
     if (s->id) json_object_del(s->request, "id");
@@ -134,13 +169,31 @@ static bool is_stream(const struct http_reply *r)
     return http_header(r, "Content-Type", type, sizeof type) && !strncmp(type, "text/event-stream", 17);
 }
 
-static int on_data(void *arg, const struct http_reply *r, const char *p, size_t n, double at)
+static int add_body(struct slot *s, const char *p, size_t n)
 {
-    struct slot *s = arg;
-    if (r->status == 200 && s->q.stream && is_stream(r)) return openai_answer_piece(&s->answer, p, n, at, &s->e);
     if (n > BODY_MAX - s->body.n) return err_set(&s->e, EXIT_DATA, "the answer is longer than %zu bytes", BODY_MAX);
     buf_add(&s->body, p, n);
     return 0;
+}
+
+struct inside { struct slot *s; double at; };
+
+static int on_piece(void *arg, const char *p, size_t n, struct err *e)
+{
+    struct inside *i = arg;
+    return i->s->events ? openai_answer_piece(&i->s->answer, p, n, i->at, e) : add_body(i->s, p, n);
+}
+
+static int on_data(void *arg, const struct http_reply *r, const char *p, size_t n, double at)
+{
+    struct slot *s = arg;
+    const struct load_wire *w = s->load->o->wire;
+    if (w && r->status == 200 && w->framed(r, &s->events)) {
+        if (!s->frames) s->frames = w->open(w->ctx);
+        return w->feed(s->frames, p, n, on_piece, &(struct inside){s, at}, &s->e);
+    }
+    if (r->status == 200 && s->q.stream && is_stream(r)) return openai_answer_piece(&s->answer, p, n, at, &s->e);
+    return add_body(s, p, n);
 }
 
 /* What a status says about whose fault it was. */
@@ -155,8 +208,11 @@ static void judge(struct slot *s, const struct http_reply *r, const struct err *
 {
     const char *body = s->body.data ? s->body.data : "";
     if (s->e.code) return;              /* the answer itself was refused while it came */
+    const struct load_wire *w = s->load->o->wire;
     if (e->code) {
         s->e = *e;
+    } else if (s->frames && (w->end(s->frames, &s->e) || s->events)) {
+        if (!s->answer.ended) err_set(&s->e, EXIT_UNAVAILABLE, "the stream broke off after %zu chunks", s->answer.chunks);
     } else if (r->status != 200) {
         char why[600];
         openai_refusal(body, s->body.n, why, sizeof why);
@@ -168,19 +224,62 @@ static void judge(struct slot *s, const struct http_reply *r, const struct err *
     }
 }
 
+static void reset_answer(struct slot *s)
+{
+    if (s->frames) s->load->o->wire->close(s->frames);
+    s->frames = NULL;
+    buf_free(&s->body);
+}
+
+/* A refusal that the wire knows to be no run: the slot waits for another try, and keeps its place among the running. */
+static bool try_again(struct slot *s, const struct http_reply *r, const struct err *e)
+{
+    const struct load_wire *w = s->load->o->wire;
+    struct err fault = {0};
+    double wait = 0;
+    if (!w || e->code || r->status == 200 || s->e.code) return false;
+    bool again = w->refused(w->ctx, r, s->body.data ? s->body.data : "", s->body.n, ++s->tries, &wait, &fault);
+    if (!again) {
+        s->tries--;
+        s->e = fault;
+        return false;
+    }
+    reset_answer(s);
+    s->not_before = clock_seconds() + wait;
+    pthread_mutex_lock(&s->load->lock);
+    s->state = AGAIN;
+    s->load->again++;
+    pthread_mutex_unlock(&s->load->lock);
+    return true;
+}
+
+static void learn_speed(struct slot *s)
+{
+    if (s->e.code || s->q.stream || s->answer.completion_tokens < 16 || s->done <= s->sent) return;
+    pthread_mutex_lock(&s->load->lock);
+    s->load->speed = (double)s->answer.completion_tokens / (s->done - s->sent);
+    pthread_mutex_unlock(&s->load->lock);
+}
+
 static void on_done(void *arg, const struct http_reply *r, const struct err *e)
 {
     struct slot *s = arg;
     struct load *l = s->load;
     s->status = r->status;
-    s->sent = r->sent;
+    if (!s->tries) s->sent = r->sent;
     s->done = r->done;
-    s->connect = r->connect;
+    s->connect += r->connect;
     char named[sizeof s->request_id];
     if (http_header(r, "x-amzn-requestid", named, sizeof named) || http_header(r, "x-request-id", named, sizeof named))
         memcpy(s->request_id, named, sizeof named);
+    if (s->warmup) {
+        s->state = DONE;
+        return;
+    }
+    if (try_again(s, r, e)) return;
     judge(s, r, e);
-    buf_free(&s->body);
+    learn_speed(s);
+    reset_answer(s);
     openai_request_free(&s->q);
     pthread_mutex_lock(&l->lock);
     s->state = DONE;
@@ -193,13 +292,55 @@ static void send_slot(struct load *l, struct slot *s)
 {
     char id[96];
     snprintf(id, sizeof id, "X-Request-ID: %s", s->request_id);
-    const char *headers[] = {"Content-Type: application/json", s->q.stream ? "Accept: text/event-stream" : "Accept: application/json", id,
+    const char *plain[] = {"Content-Type: application/json", s->q.stream ? "Accept: text/event-stream" : "Accept: application/json", id,
         l->o->authorization, NULL};
-    struct http_request q = {.method = "POST", .url = s->q.url, .headers = headers, .body = s->q.body, .body_n = s->q.body_n, .timeout = l->o->timeout};
     struct err e = {0};
-    if (!http_start(l->client, &q, &(struct http_sink){on_data, on_done, s}, &e)) return;
+    const struct load_wire *w = l->o->wire;
+    char **signed_ones = w ? w->headers(w->ctx, &s->q, &e) : NULL;
+    struct http_request q = {.method = "POST", .url = s->q.url, .headers = w ? (const char *const *)signed_ones : plain, .body = s->q.body, .body_n = s->q.body_n,
+        .timeout = l->o->timeout};
+    int bad = e.code ? -1 : http_start(l->client, &q, &(struct http_sink){on_data, on_done, s}, &e);
+    if (w) w->headers_free(signed_ones);
+    if (!bad) return;
     struct http_reply none = {.sent = clock_seconds(), .done = clock_seconds()};
     on_done(s, &none, &e);
+}
+
+/* splitmix64: a number in [0, 1). */
+static double random_unit(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
+}
+
+/* When request i leaves, in seconds since the start; i never falls. */
+static double arrival(struct load *l, unsigned long i)
+{
+    if (!l->o->poisson) return (double)i / l->o->rate;
+    for (; l->arrival < i; l->arrival++) l->arrival_at -= log(1 - random_unit(&l->random)) / l->o->rate;
+    return l->arrival_at;
+}
+
+/* A slot whose next try is due; NULL with *wait shortened. */
+static struct slot *due_again(struct load *l, double *wait)
+{
+    struct slot *found = NULL;
+    double now = clock_seconds();
+    pthread_mutex_lock(&l->lock);
+    for (unsigned long i = l->head; l->again && !found && i < l->tail; i++) {
+        struct slot *s = slot_at(l, i);
+        if (s->state != AGAIN) continue;
+        if (s->not_before <= now) found = s;
+        else if (s->not_before - now < *wait) *wait = s->not_before - now;
+    }
+    if (found) {
+        found->state = RUNNING;
+        l->again--;
+    }
+    pthread_mutex_unlock(&l->lock);
+    return found;
 }
 
 /* The next slot that may leave now; NULL with *wait = seconds until that may change. */
@@ -214,7 +355,7 @@ static struct slot *due(struct load *l, double *wait)
         double now = clock_seconds();
         if (l->start == 0) l->start = now;
         s = slot_at(l, l->next);
-        s->scheduled = l->o->rate > 0 ? l->start + (double)l->next / l->o->rate : now;
+        s->scheduled = l->o->rate > 0 ? l->start + arrival(l, l->next) : now;
         if (l->o->rate > 0 ? s->scheduled > now : l->running >= (size_t)l->o->concurrency) {
             if (l->o->rate > 0 && s->scheduled - now < *wait) *wait = s->scheduled - now;
             s = NULL;
@@ -237,12 +378,50 @@ static bool finished(struct load *l)
     return end;
 }
 
+/* The first request, `warmup` times, as many at once as the run will have: connections are made, caches filled, nothing is counted. */
+static void warm_up(struct load *l)
+{
+    struct err e = {0};
+    struct slot *first = NULL;
+    while (!finished(l) && !first) {
+        pthread_mutex_lock(&l->lock);
+        unsigned long i = l->next < l->head ? l->head : l->next;
+        while (i < l->tail && slot_at(l, i)->state == DONE) i++;
+        if (i < l->tail) first = slot_at(l, i);
+        pthread_mutex_unlock(&l->lock);
+        if (!first && http_run(l->client, 0.01, &e) < 0) fail(l, &e);
+    }
+    long n = first ? l->o->warmup : 0, at_once = l->o->concurrency < n ? l->o->concurrency : n;
+    struct slot *slot = xcalloc((size_t)(at_once + 1), sizeof *slot);
+    for (long left = n, running = 1; left > 0 || running;) {
+        running = 0;
+        for (long i = 0; i < at_once; i++) {
+            if (slot[i].state == DONE || slot[i].state == EMPTY) {
+                reset_answer(&(struct slot){.load = l, .frames = slot[i].frames, .body = slot[i].body});
+                openai_answer_free(&slot[i].answer);
+                slot[i] = (struct slot){.load = l, .warmup = true, .q = first->q, .state = left > 0 ? RUNNING : AGAIN};
+                openai_answer_init(&slot[i].answer);
+                if (left-- > 0) send_slot(l, &slot[i]);
+            }
+            running += slot[i].state == RUNNING;
+        }
+        if (running && http_run(l->client, 1, &e) < 0) {
+            fail(l, &e);
+            break;
+        }
+    }
+    for (long i = 0; i < at_once; i++) openai_answer_free(&slot[i].answer);
+    free(slot);
+}
+
 static void send_all(struct load *l)
 {
     struct err e = {0};
+    if (l->o->warmup > 0) warm_up(l);
     for (;;) {
         double wait;
         for (struct slot *s; (s = due(l, &wait));) send_slot(l, s);
+        for (struct slot *s; l->again && (s = due_again(l, &wait));) send_slot(l, s);
         if (finished(l)) return;
         if (http_run(l->client, wait, &e) < 0) fail(l, &e);
     }
@@ -326,6 +505,7 @@ static void format(struct buf *b, const struct slot *s)
     add_ms(b, "e2e_ms", sent, s->done - s->sent);
     add_answer(b, s);
     add_ms(b, "connect_ms", sent, s->connect);
+    if (s->load->o->wire) buf_printf(b, ",\"retries\":%d", s->tries);
     if (a->chunks) {
         for (size_t i = 0; i < a->chunks; i++) buf_printf(b, "%s%.3f", i ? "," : ",\"chunk_ms\":[", (a->chunk[i] - s->sent) * 1e3);
         buf_char(b, ']');
@@ -398,7 +578,8 @@ int load_run(const struct load_options *o, struct jsonl *in, FILE *out, struct l
     pthread_t reading, writing;
     sigset_t pipe;
     *sum = (struct load_summary){0};
-    *l = (struct load){.o = o, .in = in, .out = out, .sum = sum, .lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
+    *l = (struct load){.o = o, .in = in, .out = out, .sum = sum, .lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER,
+        .random = (uint64_t)o->seed, .speed = o->tokens_per_second};
     l->client = http_client_new(LOAD_CONCURRENCY_MAX, e);
     if (!l->client) {
         free(l);

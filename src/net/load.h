@@ -1,8 +1,9 @@
 /* Load on an OpenAI-compatible server: request lines in, answer lines with timings out.
  *
  * Owns: when each request leaves (closed loop: as soon as one of `concurrency` places is free; open loop: request i at i / rate seconds,
- * whatever is still running), the clock, the order of the output (the input's), and what is in memory: at most LOAD_WINDOW lines between the
- * oldest unanswered request and the newest, and about LOAD_BYTES of them.  Nothing is ever sent twice.
+ * whatever is still running, or after exponential gaps), the clock, the order of the output (the input's), and what is in memory: at most LOAD_WINDOW lines between the
+ * oldest unanswered request and the newest, and about LOAD_BYTES of them.  Nothing is sent twice, but for
+ * a wire that knows that a refused request was not run; its line counts those in `retries`, and its times begin at the first try.
  * Three threads: one reads and prepares lines, the caller's moves bytes and reads the clock, one writes; so neither a slow producer nor a slow reader of
  * the output shifts a time.
  *
@@ -16,10 +17,30 @@
 #include <stdio.h>
 #include "base/err.h"
 #include "base/json.h"
+#include "net/openai.h"
 
 #define LOAD_WINDOW 8192
 #define LOAD_BYTES ((size_t)256 << 20)
 #define LOAD_CONCURRENCY_MAX 4096
+
+/* A way for requests to travel other than OpenAI's HTTP API in the open: a service that signs, frames and names errors in its own manner.  The functions are called
+ * from the thread that sends, `url` from the one that reads. */
+struct load_wire {
+    void *ctx;
+    char *(*url)(void *ctx, bool stream);                       /* freed by load */
+    /* Header lines, just before sending; NULL = e tells. */
+    char **(*headers)(void *ctx, const struct openai_request *q, struct err *e);
+    void (*headers_free)(char **headers);
+    /* Is this answer framed?  Then its bytes go through feed, and what is inside comes out by piece. */
+    bool (*framed)(const struct http_reply *r, bool *events);   /* *events: server-sent events are inside, else one JSON text */
+    void *(*open)(void *ctx);
+    int (*feed)(void *state, const char *p, size_t n, int (*piece)(void *arg, const char *p, size_t n, struct err *e), void *arg, struct err *e);
+    int (*end)(void *state, struct err *e);
+    void (*close)(void *state);
+    /* What a refusal means, in e; true: the request was not run, and may be sent again after *wait seconds. */
+    bool (*refused)(void *ctx, const struct http_reply *r, const char *body, size_t n, int tries, double *wait, struct err *e);
+    double plain_limit;             /* seconds that a plain call may last; 0 = any */
+};
 
 struct load_options {
     const char *url;            /* base */
@@ -28,6 +49,11 @@ struct load_options {
     double rate;                /* 0 = closed loop */
     bool stream;
     double timeout;             /* seconds for a request */
+    bool poisson;               /* gaps of the open loop are exponential, from seed */
+    long seed;
+    long warmup;                /* the first request so many times before the clock starts; their answers are dropped */
+    double tokens_per_second;   /* what a plain call's length is estimated with until a call of this run has shown it */
+    const struct load_wire *wire;       /* NULL = OpenAI's API at url */
 };
 
 struct load_summary {
