@@ -3,7 +3,7 @@
 #define BASE_CPU_H
 #include <stdbool.h>
 
-enum simd { SIMD_SCALAR, SIMD_AVX2, SIMD_AVX512 };  /* avx2 includes FMA and F16C; avx512 = F, BW, DQ, VL, VBMI */
+enum simd { SIMD_SCALAR, SIMD_AVX2, SIMD_AVX512 };  /* avx2 includes FMA and F16C; avx512 = F, BW, DQ, VL, VBMI, VBMI2 */
 /* The best level of this CPU, never above what simd_force() allowed. */
 enum simd simd_level(void);
 bool cpu_has_vnni(void);                /* AVX512-VNNI, and the level allows AVX-512 */

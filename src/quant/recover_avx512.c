@@ -15,10 +15,11 @@
 #include <immintrin.h>
 #include "quant/recover_twin.h"
 
-#define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")))
+#define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")))
 #define AVX512_INLINE AVX512 __attribute__((always_inline)) static inline
 
 enum { LANES = 16, PAIRS = Q4_GROUP / 2 };
+#define TO_INTEGER 0x1.8p23f            /* added to a small float32 it leaves its nearest integer in the low bits */
 
 /* Row g of 16 dwords to lane g of 16 registers: out[j] holds dword j of every row. */
 AVX512_INLINE void transpose(const uint16_t *values, __m512i out[PAIRS])
@@ -90,72 +91,77 @@ AVX512_INLINE struct peaks find_peaks(const __m512i p[PAIRS])
     return k;
 }
 
-/* Bit m - 1 of a lane: m allows all its values. */
-AVX512_INLINE __m512i possible_m(const __m512i p[PAIRS], __m512 peak, const uint8_t *table)
+/* Bit m - 1 of a lane: m allows these 16 of its values. */
+AVX512_INLINE __m512i possible_m(const __m512i p[PAIRS / 2], __m512 peak, const uint8_t *table)
 {
     __m512i t0 = _mm512_loadu_si512(table), t1 = _mm512_loadu_si512(table + 64), set = _mm512_set1_epi32(-1);
-    __m512 ratio = _mm512_div_ps(_mm512_set1_ps(Q4_RATIO_STEPS), peak);
-    __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    __m512 ratio = _mm512_div_ps(_mm512_set1_ps(Q4_RATIO_STEPS), peak), to_integer = _mm512_set1_ps(TO_INTEGER);
+    enum { UP = _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC };
 #pragma GCC unroll 4
-    for (int j = 0; j < PAIRS; j++) {
-        __m512i a = _mm512_slli_epi32(p[j], 16), b = _mm512_and_si512(p[j], _mm512_set1_epi32(0x7fff0000));
-        a = _mm512_and_si512(a, magnitude);
-        __m512i ia = _mm512_cvt_roundps_epi32(_mm512_mul_ps(as_float(a), ratio), _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
-        __m512i ib = _mm512_cvt_roundps_epi32(_mm512_mul_ps(as_float(b), ratio), _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
-        ia = _mm512_or_si512(ia, _mm512_slli_epi32(ib, 16));
-        set = _mm512_and_si512(set, _mm512_permutex2var_epi8(t0, ia, t1));
+    for (int j = 0; j < PAIRS / 2; j += 2) {
+        __m512i index = set;            /* four bytes, all replaced */
+#pragma GCC unroll 2
+        for (int i = j; i < j + 2; i++) {
+            __m512i a = _mm512_and_si512(p[i], _mm512_set1_epi32(0x7fff7fff));
+            index = _mm512_shrdi_epi32(index, as_bits(_mm512_fmadd_round_ps(even_of(a), ratio, to_integer, UP)), 8);
+            index = _mm512_shrdi_epi32(index, as_bits(_mm512_fmadd_round_ps(odd_of(a), ratio, to_integer, UP)), 8);
+        }
+        set = _mm512_and_si512(set, _mm512_permutex2var_epi8(t0, index, t1));
     }
-    return _mm512_and_si512(_mm512_and_si512(set, _mm512_srli_epi32(set, 16)), _mm512_set1_epi32(0xff));
+    set = _mm512_and_si512(set, _mm512_srli_epi32(set, 16));
+    return _mm512_and_si512(_mm512_and_si512(set, _mm512_srli_epi32(set, 8)), _mm512_set1_epi32(0xff));
 }
 
-/* Intersection of the open intervals, and where they are for every value (keep not NULL). */
+/* Intersection of the open intervals, and where they are for every value, signed as the value is (keep not NULL). */
 struct ends { __m512 lo, hi; };
 
-/* One value: its level into acc as the lowest nibble (less 8), its interval into all. */
-AVX512_INLINE void take_value(__m512 x, __m512i widen, __m512 ratio, __m512 part, __m512i *acc, struct ends *all, struct ends *keep)
+/* One value by the ends of its own interval, signed: its level into nibbles as the highest, the steps into all. */
+AVX512_INLINE void take_value(__m512i inner, __m512i outer, __m512 ratio, __m512 part, __m512i *nibbles, struct ends *all, struct ends *keep)
 {
-    __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(x, ratio));
-    *acc = _mm512_add_epi32(_mm512_slli_epi32(*acc, 4), q);
+    enum { ABS_MIN = 10, ABS_MAX = 11 };        /* of magnitudes; the sign is cleared; a NaN leaves the other operand */
+    __m512i q = as_bits(_mm512_fmadd_ps(as_float(outer), ratio, _mm512_set1_ps(TO_INTEGER)));
+    *nibbles = _mm512_shrdi_epi32(*nibbles, q, 4);
     __m512 f = _mm512_permutexvar_ps(q, part);
-    __m512i a = _mm512_and_si512(as_bits(x), _mm512_set1_epi32(0x7fffffff));
-    __m512 lo = _mm512_mul_ps(as_float(_mm512_sub_epi32(a, widen)), f);
-    __m512 hi = _mm512_mul_ps(as_float(_mm512_add_epi32(a, widen)), f);
-    all->lo = _mm512_max_ps(lo, all->lo);       /* level 0: NaN, which leaves the second operand */
-    all->hi = _mm512_min_ps(hi, all->hi);
+    __m512 lo = _mm512_mul_ps(as_float(inner), f), hi = _mm512_mul_ps(as_float(outer), f);
+    all->lo = _mm512_range_ps(lo, all->lo, ABS_MAX);
+    all->hi = _mm512_range_ps(hi, all->hi, ABS_MIN);
     if (keep)
         *keep = (struct ends){lo, hi};
 }
 
 AVX512_INLINE struct ends take_all(const __m512i p[PAIRS], __m512 ratio, __m512i nibbles[4], struct ends *keep)
 {
-    /* 840 / |q| by q & 15; level 0 is NaN. */
-    const __m512 part = _mm512_setr_ps(__builtin_nanf(""), 840, 420, 280, 210, 168, 140, 120, 105, 120, 140, 168, 210, 280, 420, 840);
+    /* 840 / |q| by q & 15.  Level 0 takes only the value 0: its inner end is a NaN here, its outer one becomes infinite; any other value's inner end does. */
+    const __m512 part = _mm512_setr_ps(__builtin_inff(), 840, 420, 280, 210, 168, 140, 120, 105, 120, 140, 168, 210, 280, 420, 840);
     struct ends all = {_mm512_setzero_ps(), _mm512_set1_ps(__builtin_inff())};
 #pragma GCC unroll 4
-    for (int d = 3; d >= 0; d--) {
+    for (int d = 0; d < 4; d++) {
         __m512i acc = _mm512_setzero_si512();
 #pragma GCC unroll 4
-        for (int j = 4 * d + 3; j >= 4 * d; j--) {
-            /* Half a last place of bf16, and 4 of float32 more where the mantissa is even. */
-            __m512i odd = _mm512_and_si512(p[j], _mm512_set1_epi32(0x00010001));
-            __m512i widen = _mm512_sub_epi16(_mm512_set1_epi32((int)0x80048004u), _mm512_slli_epi32(odd, 2));
-            take_value(odd_of(p[j]), _mm512_srli_epi32(widen, 16), ratio, part, &acc, &all, keep ? &keep[2 * j + 1] : NULL);
-            take_value(even_of(p[j]), _mm512_and_si512(widen, _mm512_set1_epi32(0xffff)), ratio, part, &acc, &all, keep ? &keep[2 * j] : NULL);
+        for (int j = 4 * d; j < 4 * d + 4; j++) {
+            /* Half a last place of bf16, and 4 of float32 more where the mantissa is even: for the lower value in the upper half and the other way
+             * round, so that value and width meet in one float32.  Word x - 1 and width 0x10000 - w are x less w. */
+            __m512i odd = _mm512_and_si512(_mm512_rol_epi32(p[j], 18), _mm512_set1_epi32(0x00040004));
+            __m512i wide = _mm512_xor_si512(odd, _mm512_set1_epi32((int)0x80048004u));
+            __m512i less = _mm512_sub_epi16(p[j], _mm512_set1_epi32(0x00010001)), rest = _mm512_sub_epi16(_mm512_setzero_si512(), wide);
+            take_value(_mm512_shldi_epi32(less, rest, 16), _mm512_shldi_epi32(p[j], wide, 16), ratio, part, &acc, &all, keep ? &keep[2 * j] : NULL);
+            take_value(_mm512_mask_blend_epi16(0xaaaaaaaa, rest, less), _mm512_mask_blend_epi16(0xaaaaaaaa, wide, p[j]), ratio, part, &acc, &all,
+                       keep ? &keep[2 * j + 1] : NULL);
         }
-        nibbles[d] = _mm512_add_epi32(acc, _mm512_set1_epi32((int)0x88888888u));
+        nibbles[d] = _mm512_xor_si512(acc, _mm512_set1_epi32((int)0x88888888u));
     }
     return all;
 }
 
-/* How many of a lane's values a candidate (times 840) gives back. */
-AVX512_INLINE __m512i count(const struct ends *keep, __m512 c)
+/* Values that the candidate below all steps loses, less those that the one above loses (both times 840). */
+AVX512_INLINE __m512i compare_losses(const struct ends *keep, __m512 below, __m512 above)
 {
-    __m512i n = _mm512_setzero_si512();
+    __m512i n = _mm512_setzero_si512(), one = _mm512_set1_epi32(1);
 #pragma GCC unroll 8
     for (int i = 0; i < Q4_GROUP; i++) {
-        /* "not outside": level 0 has no ends and is always given back */
-        __mmask16 out = _mm512_cmp_ps_mask(c, keep[i].lo, _CMP_LE_OQ) | _mm512_cmp_ps_mask(c, keep[i].hi, _CMP_GE_OQ);
-        n = _mm512_mask_add_epi32(n, out, n, _mm512_set1_epi32(-1));
+        /* A NaN compares false, infinity is above: level 0 is never lost. */
+        n = _mm512_mask_add_epi32(n, _mm512_cmp_ps_mask(below, _mm512_abs_ps(keep[i].lo), _CMP_LE_OQ), n, one);
+        n = _mm512_mask_sub_epi32(n, _mm512_cmp_ps_mask(above, _mm512_abs_ps(keep[i].hi), _CMP_GE_OQ), n, one);
     }
     return n;
 }
@@ -191,7 +197,8 @@ struct result {
     __mmask16 truth;            /* lanes to be left to the truth */
 };
 
-AVX512_INLINE void recover16(const uint16_t *values, enum q4_scale kind, const uint8_t *table, struct result *out)
+/* `all` = m from all values instead of the first half. */
+AVX512_INLINE void recover16(const uint16_t *values, enum q4_scale kind, const uint8_t *table, bool all, struct result *out)
 {
     __m512i p[PAIRS];
     struct ends keep[Q4_GROUP];
@@ -205,6 +212,8 @@ AVX512_INLINE void recover16(const uint16_t *values, enum q4_scale kind, const u
 
     /* The smallest m, from the exponent of the lowest bit set. */
     __m512i set = possible_m(p, peak, table);
+    if (all)
+        set = _mm512_and_si512(set, possible_m(p + PAIRS / 2, peak, table));
     in &= _mm512_test_epi32_mask(set, set);
     __m512i lowest = _mm512_and_si512(set, _mm512_sub_epi32(_mm512_setzero_si512(), set));
     __m512i m = _mm512_sub_epi32(_mm512_srli_epi32(as_bits(_mm512_cvtepi32_ps(lowest)), 23), _mm512_set1_epi32(126));
@@ -236,8 +245,8 @@ AVX512_INLINE void recover16(const uint16_t *values, enum q4_scale kind, const u
     if (none_in) {
         if (kind == Q4_F16)
             take_all(p, ratio, out->nibbles, keep);
-        __m512i nb = count(keep, c_below), na = count(keep, c_above);
-        __mmask16 more = _mm512_cmpgt_epi32_mask(na, nb) | (_mm512_cmpeq_epi32_mask(na, nb) & nearer);
+        __m512i n = compare_losses(keep, c_below, c_above), equal = _mm512_setzero_si512();
+        __mmask16 more = _mm512_cmpgt_epi32_mask(n, equal) | (_mm512_cmpeq_epi32_mask(n, equal) & nearer);
         take_above = (take_above & (__mmask16)~none_in) | (more & none_in);
     }
     __m512i bits = _mm512_mask_add_epi32(a.below_bits, take_above, a.below_bits, _mm512_set1_epi32(1));
@@ -265,6 +274,12 @@ AVX512_INLINE void write_blocks(const struct result *r, uint8_t *blocks)
         __builtin_memcpy(blocks + i * Q4_BLOCK, &scale[i], 2);
 }
 
+/* Half the values allowed an m that the others do not, or a lane is not for us. */
+AVX512 __attribute__((noinline)) static void recover16_again(const uint16_t *values, enum q4_scale kind, const uint8_t *table, struct result *out)
+{
+    recover16(values, kind, table, true, out);
+}
+
 AVX512_INLINE size_t recover_all(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks)
 {
     uint8_t table[Q4_RATIO_TABLE];
@@ -272,7 +287,9 @@ AVX512_INLINE size_t recover_all(const uint16_t *values, size_t n, enum q4_scale
     size_t i = 0;
     q4_ratio_table(table);
     for (; i + LANES <= n; i += LANES) {
-        recover16(values + i * Q4_GROUP, kind, table, &r);
+        recover16(values + i * Q4_GROUP, kind, table, false, &r);
+        if (r.truth)
+            recover16_again(values + i * Q4_GROUP, kind, table, &r);
         write_blocks(&r, blocks + i * Q4_BLOCK);
         for (unsigned left = r.truth; left; left &= left - 1) {
             size_t g = i + (size_t)__builtin_ctz(left);
