@@ -118,6 +118,11 @@ tests-built: all $(UNIT_BIN) $(TOOLS) $(BUILD)/tools/shim.so $(FUZZ_BIN)
 peers:
 	@tests/peers/venv.sh light
 
+## bench: speed and memory against peers, one table; B=REGEX picks rows (tests/bench/run says more)
+.PHONY: bench
+bench: all $(TOOLS)
+	@tests/bench/run '$(B)'
+
 ## layers: check that includes only point up the list of modules (design, section 3)
 layers:
 	@tests/layers.sh
