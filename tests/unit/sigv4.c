@@ -53,7 +53,7 @@ static void suite_case(const json_t *v)
     const char *headers[20];
     char *body = split_request(text, &method, &path, &query, headers);
     size_t n = 0;
-    if (!*query) query = none;
+    if (!query) query = none;
     while (headers[n]) n++;
     sha256_of(body, strlen(body), hash);
     if (json_is_true(json_object_get(context, "sign_body"))) {
