@@ -137,3 +137,13 @@ names() { st_header "$1" | jq -r 'del(.__metadata__) | to_entries | sort_by(.val
     st_header x.st | jq -r .__metadata__.provenance | jq -e --arg s "$sum" '.[0].tool == "st-extract" and .[0].args == ["--text-only"] and .[0].parent == $s'
     ! st_header x.st | grep -q "$PWD"
 }
+
+@test "a closed standard output and a file beyond its limit are failed writes" {
+    local dir
+    dir=$(golden gemma3-nano)
+    run -74 bash -c 'st-extract "$1" >&-' - "$dir"
+    [[ $output == *"stdout"* ]]
+    run -0 bash -c 'st-extract -o x.st "$1" >&-' - "$dir"
+    run -74 bash -c 'ulimit -f 100; st-extract -o y.st "$1"' - "$dir"
+    only_holds . x.st
+}

@@ -15,11 +15,12 @@
 const char *prog_name = "q4sweep";
 int prog_verbosity;
 
-/* A program started with one of 0..2 closed would otherwise get it for its first file and print errors into data. */
+/* A program started with one of 0..2 closed would otherwise get it for its first file and print errors into data.  What it
+ * writes to a closed stdout is lost, and must not look written: the descriptor takes no writes. */
 static void open_standard_fds(void)
 {
     for (int fd = 0; fd <= 2; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) < 0)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", fd == 2 ? O_WRONLY : O_RDONLY) < 0)
             _exit(EXIT_IO);
 }
 
@@ -31,6 +32,7 @@ void prog_init(const char *argv0)
     }
     open_standard_fds();
     signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_IGN);               /* a file too large for its limit is a failed write, which cleans up */
     json_set_alloc_funcs(xmalloc, free);    /* its callers do not check for memory either */
     atexit(cleanup_now);
 }
