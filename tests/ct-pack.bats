@@ -131,9 +131,9 @@ END
         read -r at n < <(st_header "$1" | jq -r --arg t "$2" '.[$t].data_offsets | "\(.[0]) \(.[1] - .[0])"')
         tail -c +$((9 + len + at)) "$1" | head -c "$n"
     }
-    bytes s $name.weight_q4 | xxd -p -c 18 >blocks
-    diff <(cut -c 5- blocks) <(bytes b/model.safetensors $name.weight_packed | xxd -p -c 16)
-    diff <(cut -c 1-4 blocks) <(bytes b/model.safetensors $name.weight_scale | xxd -p -c 2)
+    bytes s $name.weight_q4 | hex 18 >blocks
+    diff <(cut -c 5- blocks) <(bytes b/model.safetensors $name.weight_packed | hex 16)
+    diff <(cut -c 1-4 blocks) <(bytes b/model.safetensors $name.weight_scale | hex 2)
     [ "$(bytes b/model.safetensors $name.weight_shape | od -An -tu8 | tr -s ' ')" = " 128 256" ]
 }
 

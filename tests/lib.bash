@@ -75,6 +75,9 @@ holds() {       # FILTER [FILE]
     jq -e "$1" "${2:--}" >/dev/null || { echo "not so: $1" >&2; head -c 2000 "${2:-/dev/null}" >&2; return 1; }
 }
 
+# stdin as hexadecimal digits, N bytes a line.
+hex() { od -An -v -tx1 -w"$1" | tr -d ' '; }   # N
+
 same_bytes() { cmp "$1" "$2"; }     # FILE FILE
 
 # The header of a safetensors file as JSON text.

@@ -72,7 +72,7 @@ names() { st_header "$1" | jq -r 'del(.__metadata__) | to_entries | sort_by(.val
         holds '.__metadata__.plan == "1"' h
         jq -r 'to_entries[] | select(.key | test("language_model")) | .value.data_offsets | .[1] - .[0]' h > sizes
         [ "$(wc -l < sizes)" -eq "$tensors" ]
-        [ "$(paste -sd+ sizes | bc)" = "$bytes" ]
+        [ "$(($(paste -sd+ sizes)))" = "$bytes" ]
         # modules of the towers that a loader would take for linears
         [ "$(jq -r 'to_entries[] | select(.key | test("language_model|__metadata__|^file:") | not) | select(.key | endswith(".weight")) | select(.value.shape | length == 2) | .key' h | wc -l)" -eq "$towers" ]
         ! grep -q '"lm_head' h
