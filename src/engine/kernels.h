@@ -15,6 +15,7 @@
  */
 #ifndef ENGINE_KERNELS_H
 #define ENGINE_KERNELS_H
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "base/cpu.h"
@@ -46,6 +47,9 @@ struct kv_span { const float *k, *v; size_t n; };
 /* Bytes of one vector prepared for linear_fast. */
 static inline size_t act_bytes(size_t cols) { return (cols + 511) / 512 * 512 / 4 * 9; }
 
+/* How a product walks memory, which changes its speed, never its result: how many bytes ahead it asks for, into the first cache or the second. */
+struct pace { size_t distance; bool near; };
+
 struct kernels {
     enum simd level;
     /* y[t * ldy + r] = row r of w . x[t * ldx …], r in [row0, row1), t in [0, tokens). */
@@ -55,7 +59,8 @@ struct kernels {
     /* x [cols] for weights of this kind (int4, int8); `to` is aligned to 64 bytes. */
     void (*prepare)(enum weight_kind kind, const float *x, size_t cols, uint8_t *to);
     /* The same as linear within the bound of fast mode; act: the tokens prepared, one after another (int4, int8), else unused. */
-    void (*linear_fast)(const struct matrix *w, size_t row0, size_t row1, const float *x, size_t ldx, const uint8_t *act, size_t tokens, float *y, size_t ldy);
+    void (*linear_fast)(const struct matrix *w, size_t row0, size_t row1, const float *x, size_t ldx, const uint8_t *act, size_t tokens, const struct pace *pace,
+        float *y, size_t ldy);
     /* One row's values. */
     void (*row)(const struct matrix *w, size_t row, float *out);
     /* y = x / sqrt(mean(x^2) + eps) * w; w NULL = 1.  n a multiple of 16; y may be x. */

@@ -6,6 +6,7 @@ enum {
     BLOCK = 32,             /* columns that share an int4 scale, and lanes of a sum */
     SEGMENT = 512,          /* columns decoded at a time: 16 scales, one vector */
     TILE_ROWS = 4, TILE_TOKENS = 16,
+    TILE_TERMS = 16,        /* rows that several tokens take from the nearest cache */
     SPAN_BLOCK = 256        /* positions between two corrections of the running softmax */
 };
 
@@ -71,7 +72,7 @@ INLINE float dot_row(enum weight_kind kind, const struct matrix *w, size_t row, 
         if (w->scale)
             segment_scales(w, row, k0, scale);
         for (size_t i = 0; i < blocks; i++, p += step, x += BLOCK) {
-            v_prefetch(p + 4096);
+            v_prefetch(p + 4096, false);
             decode32(kind, p, scale[i], &a, &b);
             low = v_fma(a, v_load(x), low);
             high = v_fma(b, v_load(x + 16), high);
@@ -194,75 +195,42 @@ static void linear(const struct matrix *w, size_t row0, size_t row1, const float
 /* --- two int8 terms -------------------------------------------------------------------------------------------------- */
 
 /* One prepared vector: the terms, then a scale and an integer sum a group. */
-struct act { int8_t *term; float *scale; int32_t *sum; size_t padded; };
+struct act { const int8_t *term; const float *scale; const int32_t *sum; };
 
 INLINE struct act act_of(const uint8_t *p, size_t cols)
 {
     const size_t padded = (cols + SEGMENT - 1) / SEGMENT * SEGMENT;
-    uint8_t *q = (uint8_t *)(uintptr_t)p;
 
-    return (struct act){(int8_t *)q, (float *)(void *)(q + 2 * padded), (int32_t *)(void *)(q + 2 * padded + padded / 8), padded};
+    return (struct act){(const int8_t *)p, (const float *)(const void *)(p + 2 * padded), (const int32_t *)(const void *)(p + 2 * padded + padded / 8)};
 }
 
-INLINE struct terms terms_at(const struct act *a, enum weight_kind kind, size_t k)
-{
-    const size_t quarter = a->padded / 2;
+INLINE struct terms terms_at(struct act a, size_t k) { return (struct terms){a.term + 2 * k, a.sum + k / BLOCK}; }
 
-    if (kind == W_INT4)
-        return (struct terms){a->term + k / 2, a->term + quarter + k / 2, a->term + 2 * quarter + k / 2, a->term + 3 * quarter + k / 2, a->sum + k / BLOCK};
-    return (struct terms){a->term + k, NULL, a->term + a->padded + k, NULL, a->sum + k / BLOCK};
-}
-
-/* x = scale * q, q = 256 high + low within -32639..32639. */
-static void prepare(enum weight_kind kind, const float *x, size_t cols, uint8_t *to)
+/* x = scale * q. */
+INLINE void prepare_kind(enum weight_kind kind, const float *x, size_t cols, uint8_t *to)
 {
     const struct act a = act_of(to, cols);
+    float *scale = (float *)(uintptr_t)a.scale;
+    int32_t *sum = (int32_t *)(uintptr_t)a.sum;
 
-    memset(to, 0, 2 * a.padded + a.padded / 4);
+    if (cols % SEGMENT)
+        memset(to, 0, act_bytes(cols));
     for (size_t k = 0; k < cols; k += BLOCK) {
         const v16 u = v_load(x + k), v = v_load(x + k + 16);
         const size_t group = k / BLOCK % 16, lane = k / SEGMENT * 16 + 4 * (group % 4) + group / 4;
-        float all[16], q[BLOCK], max = 0;
-        int32_t sum = 0;
-        v_store(all, v_max(v_abs(u), v_abs(v)));
-        for (int i = 0; i < 16; i++)
-            max = all[i] > max ? all[i] : max;
-        if (!(max > 1e-33f))        /* its inverse must be finite */
-            continue;
-        v_store(q, v_rint(v_mul(u, v_set(32639 / max))));
-        v_store(q + 16, v_rint(v_mul(v, v_set(32639 / max))));
-        const struct terms t = terms_at(&a, kind, k);
-        int8_t *high[2] = {(int8_t *)(uintptr_t)t.high, (int8_t *)(uintptr_t)t.high_odd}, *low[2] = {(int8_t *)(uintptr_t)t.low, (int8_t *)(uintptr_t)t.low_odd};
-        for (int i = 0; i < BLOCK; i++) {
-            const int n = (int)q[i], h = (n + 128) >> 8, half = kind == W_INT4 ? i % 2 : 0, at = kind == W_INT4 ? i / 2 : i;
-            high[half][at] = (int8_t)h;
-            low[half][at] = (int8_t)(n - 256 * h);
-            sum += n;
-        }
-        a.scale[lane] = max / 32639;
-        a.sum[lane] = sum;
+        const float max = v_most(v_max(v_abs(u), v_abs(v))), inverse = max > 1e-33f ? 32639 / max : 0;      /* the inverse must be finite */
+        int8_t *q = (int8_t *)to + k / 128 * 256 + (kind == W_INT4 ? k % 128 / 2 : k % 128 / 64 * 128 + k % 64);
+        scale[lane] = inverse > 0 ? max / 32639 : 0;
+        sum[lane] = v_split(kind == W_INT4, v_rint(v_mul(u, v_set(inverse))), v_rint(v_mul(v, v_set(inverse))), q) * (kind == W_INT4 ? 8 : 128);
     }
 }
 
-INLINE float terms_row(enum weight_kind kind, const struct matrix *w, size_t row, const struct act *a)
+static void prepare(enum weight_kind kind, const float *x, size_t cols, uint8_t *to)
 {
-    const size_t bytes = kind == W_INT4 ? SEGMENT / 2 : SEGMENT;
-    const uint8_t *p = w->data + row * (w->cols / BLOCK) * block_bytes(kind);
-    v16 sum = v_set(0);
-    float scale[16] = {0};
-
-    for (size_t k = 0; k < w->cols; k += SEGMENT, p += bytes) {
-        const struct terms t = terms_at(a, kind, k);
-        v16 by = v_load(a->scale + k / BLOCK);
-        for (size_t i = 0; i < bytes; i += 64)
-            v_prefetch(p + 8192 + i);
-        if (kind == W_INT4) {
-            segment_scales(w, row, k, scale);
-            by = v_mul(v_transpose(v_load(scale)), by);
-        }
-        sum = v_fma(kind == W_INT4 ? v_int4_sums(p, &t) : v_int8_sums(p, &t), by, sum);
-    }
-    return v_sum(sum);
+    if (kind == W_INT4)
+        prepare_kind(W_INT4, x, cols, to);
+    else
+        prepare_kind(W_INT8, x, cols, to);
 }
 
 static float row_scale(const struct matrix *w, size_t row)
@@ -273,15 +241,137 @@ static float row_scale(const struct matrix *w, size_t row)
     return scale[0];
 }
 
-INLINE void terms_rows(enum weight_kind kind, const struct matrix *w, size_t row0, size_t row1, const uint8_t *act, size_t tokens, float *y, size_t ldy)
+/* What a level's scales look like to the compiler; MIXED is everything that is not 16 bits for every 32 columns. */
+#define MIXED ST_F32
+
+INLINE v16 group_scales(enum st_dtype type, const struct matrix *w, size_t row, size_t k)
 {
-    for (size_t r = row0; r < row1; r++) {
-        const float scale = kind == W_INT4 ? 1 : row_scale(w, r);
+    float scale[16] = {0};
+
+    if (type != MIXED)
+        return v_scales(type, w->scale + (row * w->scales + k / BLOCK) * 2);
+    segment_scales(w, row, k, scale);
+    return v_transpose(v_load(scale));
+}
+
+INLINE void fetch(const uint8_t *p, size_t lines, bool near)
+{
+    for (size_t i = 0; i < lines; i++)
+        v_prefetch(p + 64 * i, near);
+}
+
+/* sum + the products of `chunks` times 128 columns of a row from k on. */
+INLINE v16 some_columns(enum weight_kind kind, enum st_dtype type, int chunks, const struct matrix *w, size_t row, size_t k, struct act a, v16 sum)
+{
+    const uint8_t *p = w->data + (row * (w->cols / BLOCK) + k / BLOCK) * block_bytes(kind);
+    const struct terms t = terms_at(a, k);
+    const v16 by = v_load(a.scale + k / BLOCK);
+
+    return kind == W_INT4 ? v_fma(v_int4_sums(chunks, p, &t), v_mul(group_scales(type, w, row, k), by), sum) : v_fma(v_int8_sums(chunks, p, &t), by, sum);
+}
+
+INLINE v16 last_columns(enum weight_kind kind, enum st_dtype type, const struct matrix *w, size_t row, struct act a, v16 sum)
+{
+    const size_t rest = w->cols % SEGMENT, k = w->cols - rest;
+
+    return rest > 256 ? some_columns(kind, type, 4, w, row, k, a, sum) : rest > 128 ? some_columns(kind, type, 2, w, row, k, a, sum) :
+        rest ? some_columns(kind, type, 1, w, row, k, a, sum) : sum;
+}
+
+INLINE v16 whole_segments(enum weight_kind kind, enum st_dtype type, bool near, size_t distance, const struct matrix *w, size_t row, struct act a)
+{
+    const size_t bytes = SEGMENT / BLOCK * block_bytes(kind);
+    const uint8_t *ahead = w->data + row * (w->cols / BLOCK) * block_bytes(kind) + distance;
+    v16 sum = v_set(0);
+
+    for (size_t k = 0; k + SEGMENT <= w->cols; k += SEGMENT, ahead += bytes) {
+        fetch(ahead, bytes / 64, near);
+        sum = some_columns(kind, type, 4, w, row, k, a, sum);
+    }
+    fetch(ahead, (w->cols % SEGMENT * bytes / SEGMENT + 63) / 64, near);
+    return sum;
+}
+
+#ifdef VEC_AVX512
+/* Four rows of 512 n + 128 columns of int4: their last 128 share one vector. */
+INLINE void four_rows_shared(enum st_dtype type, bool near, size_t distance, const struct matrix *w, size_t row, struct act a, float *y)
+{
+    const size_t stride = w->cols / 2, scales = w->scales * 2, k = w->cols - 128;
+    const struct terms t = terms_at(a, k);
+    v16 sum[4];
+
+#pragma GCC unroll 4
+    for (size_t r = 0; r < 4; r++)
+        sum[r] = whole_segments(W_INT4, type, near, distance, w, row + r, a);
+    v_sum4_last(sum, v_int4_last(w->data + row * stride + k / 2, stride, &t),
+        v_mul(v_last_scales(type, w->scale + row * scales + k / 16, scales), v_firsts(v_load(a.scale + k / BLOCK))), y);
+}
+#endif
+
+/* Up to four rows, one after another: what is asked for ahead of time is in order of address. */
+INLINE void four_rows(enum weight_kind kind, enum st_dtype type, bool near, size_t distance, const struct matrix *w, size_t row, size_t rows, struct act a, float *y)
+{
+    v16 sum[4];
+    float all[4];
+
+    if (type != MIXED)
+        fetch(w->scale + row * w->scales * 2 + distance / 8, (8 * w->scales + 63) / 64, near);
+#ifdef VEC_AVX512
+    if (kind == W_INT4 && type != MIXED && w->cols % SEGMENT == 128 && rows == 4) {
+        four_rows_shared(type, near, distance, w, row, a, y);
+        return;
+    }
+#endif
+    for (size_t r = 0; r < 4; r++)
+        sum[r] = r < rows ? last_columns(kind, type, w, row + r, a, whole_segments(kind, type, near, distance, w, row + r, a)) : v_set(0);
+    v_sum4(sum, all);
+    memcpy(y, all, rows * sizeof *y);
+}
+
+INLINE void rows_of_token(enum weight_kind kind, enum st_dtype type, bool near, size_t distance, const struct matrix *w, size_t row0, size_t row1, struct act a, float *y)
+{
+    for (size_t r = row0; r < row1; r += 4)
+        four_rows(kind, type, near, distance, w, r, least(4, row1 - r), a, y + r);
+    if (kind == W_INT8)
+        for (size_t r = row0; r < row1; r++)
+            y[r] *= row_scale(w, r);
+}
+
+INLINE void paced_rows(enum weight_kind kind, enum st_dtype type, const struct matrix *w, size_t row0, size_t row1, struct act a, const struct pace *pace, float *y)
+{
+    struct matrix m = *w;
+
+    if (kind == W_INT4 && type != MIXED && w->cols == 640) {    /* Gemma 3 270M's: a row so short that knowing its length is worth a quarter */
+        m.cols = 640, m.scales = 20;
+        rows_of_token(kind, type, false, pace->distance, &m, row0, row1, a, y);
+    } else if (pace->near) {
+        rows_of_token(kind, type, true, pace->distance, &m, row0, row1, a, y);
+    } else {
+        rows_of_token(kind, type, false, pace->distance, &m, row0, row1, a, y);
+    }
+}
+
+static void terms_rows(const struct matrix *w, size_t row0, size_t row1, struct act a, const struct pace *pace, float *y)
+{
+    const bool fine = w->scales * BLOCK == w->cols;
+
+    if (w->kind == W_INT8)
+        paced_rows(W_INT8, MIXED, w, row0, row1, a, pace, y);
+    else if (fine && w->scale_type == ST_F16)
+        paced_rows(W_INT4, ST_F16, w, row0, row1, a, pace, y);
+    else if (fine && w->scale_type == ST_BF16)
+        paced_rows(W_INT4, ST_BF16, w, row0, row1, a, pace, y);
+    else
+        paced_rows(W_INT4, MIXED, w, row0, row1, a, pace, y);
+}
+
+static void terms_tokens(const struct matrix *w, size_t row0, size_t row1, const uint8_t *act, size_t tokens, const struct pace *pace, float *y, size_t ldy)
+{
+    for (size_t r = row0; r < row1; r += TILE_TERMS)
         for (size_t t = 0; t < tokens; t++) {
             const struct act a = act_of(act + t * act_bytes(w->cols), w->cols);
-            y[t * ldy + r] = terms_row(kind, w, r, &a) * scale;
+            terms_rows(w, r, least(r + TILE_TERMS, row1), a, pace, y + t * ldy);
         }
-    }
 }
 
 static void fp8_rows(const struct matrix *w, size_t row0, size_t row1, const float *x, size_t ldx, size_t tokens, float *y, size_t ldy)
@@ -308,12 +398,10 @@ static void linear_judge(const struct matrix *w, size_t row0, size_t row1, const
         many_tokens(RAW_INT4, w, row0, row1, x, ldx, tokens, y, ldy);
 }
 
-static void linear_fast(const struct matrix *w, size_t row0, size_t row1, const float *x, size_t ldx, const uint8_t *act, size_t tokens, float *y, size_t ldy)
+static void linear_fast(const struct matrix *w, size_t row0, size_t row1, const float *x, size_t ldx, const uint8_t *act, size_t tokens, const struct pace *pace, float *y, size_t ldy)
 {
-    if (w->kind == W_INT4)
-        terms_rows(W_INT4, w, row0, row1, act, tokens, y, ldy);
-    else if (w->kind == W_INT8)
-        terms_rows(W_INT8, w, row0, row1, act, tokens, y, ldy);
+    if (w->kind == W_INT4 || w->kind == W_INT8)
+        terms_tokens(w, row0, row1, act, tokens, pace, y, ldy);
     else if (w->kind == W_FP8)
         fp8_rows(w, row0, row1, x, ldx, tokens, y, ldy);
     else
@@ -427,10 +515,10 @@ static uint64_t read_bytes(const uint8_t *p, size_t n)
     uint32_t bits[16];
 
     for (size_t i = 0; i < n; i += 256) {
-        v_prefetch(p + i + 4096);
-        v_prefetch(p + i + 4160);
-        v_prefetch(p + i + 4224);
-        v_prefetch(p + i + 4288);
+        v_prefetch(p + i + 4096, false);
+        v_prefetch(p + i + 4160, false);
+        v_prefetch(p + i + 4224, false);
+        v_prefetch(p + i + 4288, false);
         a = v_max(a, v_load(p + i)), b = v_max(b, v_load(p + i + 64));
         c = v_max(c, v_load(p + i + 128)), d = v_max(d, v_load(p + i + 192));
     }

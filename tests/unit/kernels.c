@@ -78,6 +78,8 @@ static float value(const struct matrix *m, size_t r, size_t k)
     return 0;
 }
 
+static const struct pace pace = {4096, false};
+
 static void same_as_scalar(const struct kernels *k, const struct matrix *m, const float *x, const float *want)
 {
     float y[TOKENS * ROWS], row[2048];
@@ -136,7 +138,7 @@ static double fast_error(enum weight_kind kind, size_t cols, bool outliers)
     memset(x, 0, 32 * sizeof *x);
     for (size_t t = 0; t < TOKENS; t++)
         kernels_scalar.prepare(kind, x + t * cols, cols, act + t * stride);
-    kernels_scalar.linear_fast(&m, 0, ROWS, x, cols, act, TOKENS, y, ROWS);
+    kernels_scalar.linear_fast(&m, 0, ROWS, x, cols, act, TOKENS, &pace, y, ROWS);
     kernels_scalar.linear_judge(&m, 0, ROWS, x, cols, TOKENS, judge, ROWS);
     for (size_t t = 0; t < TOKENS; t++)
         for (size_t r = 0; r < ROWS; r++) {
@@ -161,10 +163,10 @@ static double fast_error(enum weight_kind kind, size_t cols, bool outliers)
             twins[i]->prepare(kind, x + t * cols, cols, again + t * stride);
         assert(!memcmp(act, again, TOKENS * stride));
         for (size_t t = 0; t < TOKENS; t++)
-            twins[i]->linear_fast(&m, 0, ROWS, x + t * cols, cols, act + t * stride, 1, z + t * ROWS, ROWS);
+            twins[i]->linear_fast(&m, 0, ROWS, x + t * cols, cols, act + t * stride, 1, &pace, z + t * ROWS, ROWS);
         assert(!memcmp(y, z, sizeof y));
         memset(z, 0, sizeof z);
-        twins[i]->linear_fast(&m, 0, ROWS, x, cols, act, TOKENS, z, ROWS);
+        twins[i]->linear_fast(&m, 0, ROWS, x, cols, act, TOKENS, &pace, z, ROWS);
         assert(!memcmp(y, z, sizeof y));
     }
     free(x);
