@@ -125,7 +125,7 @@ refused() {     # TYPE MESSAGE-PATTERN < answer
 }
 
 @test "an endpoint: no log and no delete while Creating, then it really serves, plain and streamed, until it is deleted" {
-    serve
+    serve --fault lag:30m
     create one | holds '.EndpointArn == "arn:aws:sagemaker:us-east-1:123456789012:endpoint/one"'
     describe one | holds '.EndpointStatus == "Creating" and .PendingDeploymentSummary.ProductionVariants[0].InstanceType == "ml.g6.xlarge" and .ProductionVariants == null'
     sm DeleteEndpoint '{"EndpointName":"one"}' | refused ValidationException '^Cannot update in-progress endpoint "arn:aws:.*/one"\.$'
