@@ -112,6 +112,26 @@ refused() {     # TYPE MESSAGE-PATTERN < answer
     curl -s "$URL/" "${headers[@]}" -H 'X-Amz-Security-Token: t' -d '{}' | refused InvalidSignatureException SignedHeader
 }
 
+@test "every request as botocore signs it passes, and with another signature does not" {
+    local line method target which n=0 refusal='request signature we calculated|Signature expired|SignedHeader'
+    AWS_SIGNING_CLOCK=20260304T050607Z serve
+    while read -r line; do
+        method=$(jq -r .request.method <<<"$line")
+        target=$(jq -r '.request | .path + (if .query == "" then "" else "?" + .query end)' <<<"$line")
+        jq -r '.request.headers[] | "\(.[0]): \(.[1])"' <<<"$line" >right
+        grep -qi '^content-type:' right || echo 'Content-Type:' >>right
+        sed -E 's/(Signature=.*)[0-7]([^0-7]*)$/\18\2/' right >wrong
+        ! cmp -s right wrong
+        jq -j '.request | .body // ""' <<<"$line" >body
+        if jq -e .request.body_base64 <<<"$line" >/dev/null; then jq -r .request.body_base64 <<<"$line" | base64 -d >body; fi
+        for which in right wrong; do curl -s --path-as-is -X "$method" -H "@$which" --data-binary @body "$URL$target" -o $which.answer; done
+        ! grep -E "$refusal" right.answer || { echo "$line"; return 1; }
+        grep -qE "$refusal" wrong.answer || { echo "$line"; return 1; }
+        n=$((n + 1))
+    done <"$ROOT/tests/golden/aws/requests.jsonl"
+    [ "$n" -eq 47 ]
+}
+
 @test "keys come from the environment; temporary ones work with their token only" {
     AWS_ACCESS_KEY_ID=AKIDMINE AWS_SECRET_ACCESS_KEY=mine serve
     sm ListEndpoints '{}' | refused UnrecognizedClientException invalid

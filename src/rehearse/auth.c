@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include "aws/send.h"
 #include "aws/sigv4.h"
 #include "rehearse/faults.h"
 
@@ -115,6 +116,12 @@ static bool refuse_expired(struct call *c)
     return refuse(c, "ExpiredTokenException", "ExpiredToken", "ExpiredToken", "The security token included in the request is expired");
 }
 
+/* The clock against which signatures are held; AWS_SIGNING_CLOCK stops it, as it does the signer's. */
+static double signing_now(const struct world *w)
+{
+    return getenv("AWS_SIGNING_CLOCK") ? (double)aws_now() + faults_skew(w) : world_now(w);
+}
+
 /* --- the check ------------------------------------------------------------------------------------------------------ */
 
 static bool date_right(struct call *c, const struct parts *p, const char *date)
@@ -123,12 +130,12 @@ static bool date_right(struct call *c, const struct parts *p, const char *date)
     char text[256], now[SIGV4_DATE], edge[SIGV4_DATE];
     if (!date || !sigv4_parse_date(date, &when)) return refuse_signature(c, "Date must be in ISO-8601 'basic format'. See http://en.wikipedia.org/wiki/ISO_8601");
     if (strncmp(date, p->day, 8)) return refuse_signature(c, "Date in Credential scope does not match YYYYMMDD from ISO-8601 version of date from HTTP");
-    double off = (double)when - world_now(c->w);
+    double now_s = signing_now(c->w), off = (double)when - now_s;
     if (fabs(off) <= WINDOW) return true;
     if (c->wire == WIRE_XML)
         return refuse(c, "", "", "RequestTimeTooSkewed", "The difference between the request time and the current time is too large.");
-    sigv4_format_date((time_t)world_now(c->w), now);
-    sigv4_format_date((time_t)(world_now(c->w) + (off < 0 ? -WINDOW : WINDOW)), edge);
+    sigv4_format_date((time_t)now_s, now);
+    sigv4_format_date((time_t)(now_s + (off < 0 ? -WINDOW : WINDOW)), edge);
     snprintf(text, sizeof text, off < 0 ? "Signature expired: %s is now earlier than %s (%s - 5 min.)" : "Signature not yet current: %s is still later than %s (%s + 5 min.)",
         date, edge, now);
     return refuse_signature(c, text);

@@ -36,6 +36,7 @@ static const struct kind KINDS[] = {
     {"denied", C | R | W, 0, -1, "DeleteEndpoint", "AccessDenied on DeleteEndpoint, or another operation"},
     {"expired-token", C | R | W, 0, -1, NULL, "calls are refused: the token is expired"},
     {"internal", C | R | W, 0, 2, NULL, "the first 2 calls: 500 InternalFailure"},
+    {"network", C | R | W, 0, 3, NULL, "the first 3 calls: the connection breaks, nothing is done"},
     {"lost-reply", C | R | W, 0, 1, "CreateEndpoint", "the call is carried out, its answer never arrives"},
     {"skew", D, 600, -1, NULL, "the account's clock is 10 minutes ahead"},
     {"token-429", C, 0, 3, NULL, "the first 3 requests for credentials: 429 Rate exceeded"},

@@ -131,9 +131,9 @@ static service_fn *recognise(struct call *c)
         scheduler_op(c);
         return scheduler_call;
     }
-    if (!strcmp(c->service, "sts") || (!*c->service && type && !strncmp(type, "application/x-www-form-urlencoded", 33))) {
+    if (!strcmp(c->service, "sts") || !strcmp(c->service, "iam") || (!*c->service && type && !strncmp(type, "application/x-www-form-urlencoded", 33))) {
         c->wire = WIRE_QUERY;
-        snprintf(c->service, sizeof c->service, "sts");
+        if (!*c->service) snprintf(c->service, sizeof c->service, "sts");
         c->in = form_fields(exchange_body(c->x));
         snprintf(c->op, sizeof c->op, "%s", call_str(c, "Action") ? call_str(c, "Action") : "");
         return sts_call;
@@ -164,7 +164,10 @@ static void denied(struct call *c)
 
 static bool struck(struct call *c)
 {
-    if (faults_strike(c->w, "throttle", c->region, NULL, c->op)) throttled(c);
+    if (faults_strike(c->w, "network", c->region, NULL, c->op)) {
+        exchange_cut(c->x);
+        c->x = NULL;
+    } else if (faults_strike(c->w, "throttle", c->region, NULL, c->op)) throttled(c);
     else if (faults_strike(c->w, "denied", c->region, NULL, c->op)) denied(c);
     else if (faults_strike(c->w, "internal", c->region, NULL, c->op)) call_error(c, 500, c->wire == WIRE_XML ? "InternalError" : "InternalFailure", "The request processing has failed because of an unknown error.");
     else c->lose = faults_strike(c->w, "lost-reply", c->region, NULL, c->op) != NULL;
