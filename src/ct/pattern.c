@@ -47,16 +47,20 @@ static bool bracket(struct buf *out, const char **s)
     return *p == ']';
 }
 
-/* Python's regex as a POSIX ERE anchored at the start.  false: a construct that the two read differently. */
+/* Python's regex as a POSIX ERE anchored at the start.  false: a construct that the two read differently, or a repeat of
+ * repeats, which can take for ever in either. */
 static bool translate(const char *s, struct buf *out)
 {
     bool quantified = false;                    /* the last thing was * + or ? */
+    bool repeats[PATTERN_MAX + 1] = {false};    /* there is one in the group open at this depth */
+    bool repeated = false;                      /* the last thing was a group with one in it */
+    size_t depth = 0;
 
     buf_str(out, "^(");
     for (; *s; s++) {
-        bool was = quantified;
+        bool was = quantified, nested = repeated;
 
-        quantified = false;
+        quantified = repeated = false;
         switch (*s) {
         case '\\':
             if (!*++s || !escape(out, *s, false))
@@ -72,12 +76,21 @@ static bool translate(const char *s, struct buf *out)
                 return false;
             buf_char(out, '(');
             s += s[1] == '?' ? 2 : 0;
+            repeats[++depth] = false;
+            break;
+        case ')':
+            if (depth == 0)
+                return false;
+            repeated = repeats[depth--];
+            repeats[depth] |= repeated;
+            buf_char(out, ')');
             break;
         case '{':
             return false;
         case '*': case '+': case '?':
-            if (was && *s != '?')               /* possessive or an error */
+            if ((was || nested) && *s != '?')     /* possessive or an error */
                 return false;
+            repeats[depth] |= *s != '?';
             if (!was)
                 buf_char(out, *s);              /* x*? matches when x* does */
             quantified = !was;

@@ -29,6 +29,8 @@ static enum ct_match match(const char *pattern, const char *name)
 static void patterns(void)
 {
     static const struct { const char *pattern, *name; enum ct_match m; } cases[] = {
+        {"re:((a*)*(a*)*)*b", "model", CT_UNDECIDED}, {"re:((((a+)+)+)+)+$", "model", CT_UNDECIDED}, {"re:model)", "model", CT_UNDECIDED},
+        {"re:(model.*)?", "model", CT_MATCH}, {"re:(m|o)+(d.*)(e.*)?l", "model", CT_MATCH}, {"re:(a*)(b*)c*", "model", CT_MATCH},
         {"lm_head", "lm_head", CT_MATCH}, {"lm_head", "lm_head2", CT_NO_MATCH}, {"re:lm_head", "lm_head2", CT_MATCH},
         {"re:^lm_head$", "language_model.lm_head", CT_NO_MATCH}, {"re:.*lm_head$", "language_model.lm_head", CT_MATCH},
         {"re:embed", "model.embed", CT_NO_MATCH},                       /* anchored at the start, as re.match is */
