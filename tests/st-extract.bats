@@ -147,3 +147,13 @@ names() { st_header "$1" | jq -r 'del(.__metadata__) | to_entries | sort_by(.val
     run -74 bash -c 'ulimit -f 100; st-extract -o y.st "$1"' - "$dir"
     only_holds . x.st
 }
+
+@test "metadata of a checkpoint's files go along, its config is config.json" {
+    cp -r "$(golden gemma3-nano)" d
+    rm -f d/steps.safetensors d/golden.safetensors
+    "$TOOLS/st-mutate" d/model.safetensors meta note 'from elsewhere'
+    "$TOOLS/st-mutate" d/model.safetensors meta config '{}'
+    st-extract d > x.st
+    st_header x.st > h
+    holds '.__metadata__ | .note == "from elsewhere" and .format == "pt" and (.config | fromjson | .model_type == "gemma3_text")' h
+}

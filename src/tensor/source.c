@@ -145,6 +145,8 @@ struct source *source_open_store(const struct store *place, struct err *e)
     if (!bad)
         bad = check_names(s, place, f.index, e);
     ckpt_files_free(&f);
+    for (size_t i = 0; i < s->n_readers; i++)           /* where shards differ the first one's word stands */
+        (void)json_object_update_missing(s->header->meta, st_header_of(s->reader[i])->meta);
     for (size_t i = 0; i < sizeof side_files / sizeof side_files[0] && !bad; i++)
         bad = add_side_file(s, place, side_files[i], e);
     if (bad || add_config(s, place, e) != 0) {
