@@ -16,7 +16,8 @@ plant() {       # RECIPE GOLDEN COMMAND…
 }
 
 st() { "$TOOLS/st-mutate" b/model.safetensors "$@"; }
-config() { jq "$1" b/config.json >b/c && mv b/c b/config.json; }
+# jq writes 30.0 as 30, which is a fault of its own.
+config() { jq "$1" b/config.json | sed 's/\("final_logit_softcapping": [0-9]*\)\(,\?\)$/\1.0\2/' >b/c && mv b/c b/config.json; }
 quant() { config ".quantization_config |= ($1)"; }
 
 finds() {       # GRADE ERE RECIPE GOLDEN COMMAND…: exit 1, and a line of that grade that matches
@@ -84,6 +85,9 @@ unpack() { for t in weight_packed weight_scale weight_shape; do st drop "$1.$t" 
     finds refused 'needs a positive group_size' text e2b-nano quant '.config_groups.group_0.weights.group_size = null'
     finds refused 'no compressed-tensors compatible|No compressed-tensors compatible' text e2b-nano quant '.config_groups.group_0.weights.num_bits = 3'
     finds refused 'shape' text e2b-nano st shape $L0.input_layernorm.weight 128,2
+    integer() { sed -i 's/\("final_logit_softcapping": *[0-9]*\)\.0/\1/' b/config.json; }
+    finds refused "TypeError: Field 'final_logit_softcapping' with value 30 " text e2b-nano integer
+    finds refused "'QKVParallelLinear' object has no attribute 'data'" text e2b-nano st copy $L0.self_attn.q_proj.weight_scale $L0.self_attn.q_proj.weight_zero_point
     finds refused 'vision or audio' text e2b-nano st copy $L0.input_layernorm.weight model.vision_tower.encoder.layers.0.input_layernorm.weight
 }
 

@@ -94,6 +94,7 @@ struct layer {
 static int layer_ignored(const struct lint *l, const struct layer *y)
 {
     int ignored = 0;
+    char loader[300];
 
     if (ct_ignored(l->q, y->name) == CT_MATCH)
         return 1;
@@ -101,7 +102,8 @@ static int layer_ignored(const struct lint *l, const struct layer *y)
         ignored += ct_ignored(l->q, y->member[i]) == CT_MATCH;
     if (ignored == 0 || ignored == y->n)
         return ignored > 0;
-    say(l, CT_REFUSED, y->name, "ValueError: Found different quantization schemes for the shards of the layer. vLLM requires all to use the same scheme.",
+    snprintf(loader, sizeof loader, "ValueError: Found different quantization schemes for the shards of %.150s. vLLM requires all to use the same scheme.", y->name);
+    say(l, CT_REFUSED, y->name, loader,
         "the ignore list names %d of its %d members (q/k/v and gate/up are judged together): name all or none", ignored, y->n);
     return -1;
 }
@@ -243,8 +245,17 @@ static void check_8bit(const struct lint *l, const struct ct_module *m, const st
     check_scale(l, m->part[CT_WEIGHT_SCALE], x->rows, 1);
 }
 
+/* The loader's words for a part that the module, of this kind, does not have. */
+static void unknown_part(const struct lint *l, const struct ct_module *m, const struct expected *x, const char *part, enum ct_kind kind, char out[500])
+{
+    if (x->fused_cls)
+        snprintf(out, 500, "AttributeError: '%s' object has no attribute 'data'", x->fused_cls);
+    else
+        unknown_name(l, m->runtime, part, available(kind), out);
+}
+
 /* Parts that no scheme here has. */
-static void check_extra(const struct lint *l, const struct ct_module *m, enum ct_kind kind, bool bias_allowed)
+static void check_extra(const struct lint *l, const struct ct_module *m, const struct expected *x, enum ct_kind kind, bool bias_allowed)
 {
     static const enum ct_part extra[] = {CT_WEIGHT_ZERO_POINT, CT_WEIGHT_G_IDX, CT_INPUT_SCALE, CT_BIAS, CT_WEIGHT_SHAPE};
     char loader[500];
@@ -254,7 +265,7 @@ static void check_extra(const struct lint *l, const struct ct_module *m, enum ct
 
         if (!t || (extra[i] == CT_BIAS && bias_allowed) || (extra[i] == CT_WEIGHT_SHAPE && kind == CT_PACKED))
             continue;
-        unknown_name(l, m->runtime, t->name + strlen(m->disk) + 1, available(kind), loader);
+        unknown_part(l, m, x, t->name + strlen(m->disk) + 1, kind, loader);
         say(l, CT_REFUSED, t->name, loader, "the module, stored as %s, has no such tensor", ct_kind_name(kind));
     }
 }
@@ -266,14 +277,14 @@ static void explain_incomplete(const struct lint *l, const struct ct_module *m, 
     char loader[500];
 
     if (packed && w) {
-        unknown_name(l, m->runtime, "weight", available(CT_PACKED), loader);
+        unknown_part(l, m, x, "weight", CT_PACKED, loader);
         say(l, CT_REFUSED, w->name, loader, "a weight beside its packed form");
     } else if (!packed && !w) {
         say(l, CT_WRONG, m->disk, SILENT, "%s is missing", x->scheme.kind == CT_PACKED ? "weight_packed" : "weight");
     } else if (!scale) {
         say(l, CT_WRONG, m->disk, SILENT, "weight_scale is missing");
     } else if (w && x->scheme.kind == CT_PLAIN) {
-        unknown_name(l, m->runtime, "weight_scale", available(CT_PLAIN), loader);
+        unknown_part(l, m, x, "weight_scale", CT_PLAIN, loader);
         say(l, CT_REFUSED, scale->name, loader, "a scale beside a weight of %s", st_dtype_name(w->dtype));
     } else {
         say(l, CT_REFUSED, m->disk, "RuntimeError while loading weights", "dtypes %s with scales of %s are no scheme: expected I32, F8_E4M3 or I8 with BF16, F16 or F32",
@@ -292,10 +303,7 @@ static void explain_kind(const struct lint *l, const struct ct_module *m, const 
             found == CT_PLAIN ? ": it is missing from the ignore list" : "");
         return;
     }
-    if (want == CT_PACKED && x->fused_cls)
-        snprintf(loader, sizeof loader, "AttributeError: '%s' object has no attribute 'data'", x->fused_cls);
-    else
-        unknown_name(l, m->runtime, found == CT_PACKED ? "weight_packed" : want == CT_PLAIN ? "weight_scale" : "weight", available(want), loader);
+    unknown_part(l, m, x, found == CT_PACKED ? "weight_packed" : want == CT_PLAIN ? "weight_scale" : "weight", want, loader);
     if (want == CT_PLAIN)
         say(l, CT_REFUSED, m->disk, loader, "stored as %s, but the config ignores it or has no group for it", ct_kind_name(found));
     else
@@ -312,7 +320,7 @@ static void check_module(const struct lint *l, struct ct_module *m, const struct
         explain_incomplete(l, m, x);
         return;
     }
-    check_extra(l, m, (enum ct_kind)kind, bias_allowed);
+    check_extra(l, m, x, (enum ct_kind)kind, bias_allowed);
     if ((enum ct_kind)kind != x->scheme.kind)
         explain_kind(l, m, x, (enum ct_kind)kind);
     else if (kind == CT_PACKED)
@@ -811,10 +819,16 @@ static void lint_keys(const struct lint *l)
 {
     static const char *const keys[] = {"hidden_size", "intermediate_size", "hidden_act"};
     const json_t *config = l->disk->config, *text = json_object_get(config, "text_config"), *vision = json_object_get(config, "vision_config");
-    const json_t *experts = json_object_get(text ? text : config, "num_experts");
+    const json_t *experts = json_object_get(text ? text : config, "num_experts"), *cap = json_object_get(text ? text : config, "final_logit_softcapping");
+    char loader[200];
 
     if (json_is_integer(experts) && json_integer_value(experts) == 0)
         say(l, CT_WRONG, "num_experts", SILENT, "0 switches experts on, a dense model must have null or no key");
+    if (json_is_integer(cap)) {                         /* jq before 1.7 writes 30.0 so */
+        snprintf(loader, sizeof loader, "TypeError: Field 'final_logit_softcapping' with value %lld doesn't match any type in (<class 'float'>, <class 'NoneType'>)",
+            (long long)json_integer_value(cap));
+        say(l, CT_REFUSED, "final_logit_softcapping", loader, "an integer, transformers wants a float: write %lld.0", (long long)json_integer_value(cap));
+    }
     if (l->arch != CT_UNIFIED)
         return;
     if (!json_object_get(vision, "num_soft_tokens"))
