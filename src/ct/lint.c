@@ -13,7 +13,7 @@ struct lint {
     struct gemma g;
     enum ct_arch arch;
     const char *prefix;                 /* of the language model's modules at run time */
-    const char *cls;                    /* the class that vLLM names in messages */
+    const char *cls, *outer_cls;        /* the classes that vLLM names in messages: of what is inside `model`, of the rest */
     struct ct_modules modules;
     struct gemma_tensor *want; size_t n_want;
     bool towers_known;                  /* their layout follows from the config */
@@ -59,16 +59,49 @@ static const char *layer_class(const char *runtime)
     return "ReplicatedLinear";
 }
 
+static void runtime_of(const struct lint *l, const char *text_name, char out[CT_NAME])
+{
+    enum ct_part part;
+    char module[CT_NAME];
+
+    if (!ct_split_name(text_name, module, &part) || snprintf(out, CT_NAME, "%s%s", l->prefix, module) >= CT_NAME)
+        out[0] = '\0';
+}
+
 /* The sentence for a tensor that the module does not have (kinds 1 and 2 of section 4.9). */
 static void unknown_name(const struct lint *l, const char *runtime, const char *part, const char *available, char out[500])
 {
-    const char *name = strncmp(runtime, "model.", 6) == 0 ? runtime + 6 : runtime;
+    bool inside = strncmp(runtime, "model.", 6) == 0;
+    const char *name = inside ? runtime + 6 : runtime;
 
-    if (available)
-        snprintf(out, 500, "ValueError: There is no module or parameter named '%.150s.%s' in %s. The available parameters belonging to %.150s (%s) are: {%s}",
-            name, part, l->cls, name, layer_class(runtime), available);
-    else
-        snprintf(out, 500, "ValueError: There is no module or parameter named '%.200s%s%s' in %s", name, *part ? "." : "", part, l->cls);
+    snprintf(out, 500, "ValueError: There is no module or parameter named '%.150s.%s' in %s. The available parameters belonging to %.150s (%s) are: {%s}",
+        name, part, inside ? l->cls : l->outer_cls, name, layer_class(runtime), available);
+}
+
+/* Does the model have a module of this name, or modules inside it?  What it has was found on disk or is wanted. */
+static bool has_inside(const struct lint *l, const char *prefix, size_t n)
+{
+    char name[CT_NAME];
+
+    for (size_t i = 0; i < l->modules.n; i++)
+        if (l->modules.m[i].used && strncmp(l->modules.m[i].runtime, prefix, n) == 0 && strchr(".", l->modules.m[i].runtime[n]))
+            return true;
+    for (size_t i = 0; i < l->n_want; i++) {
+        runtime_of(l, l->want[i].name, name);
+        if (strncmp(name, prefix, n) == 0 && strchr(".", name[n]))
+            return true;
+    }
+    return false;
+}
+
+/* The sentence for a module that the model does not have: it names the first part of the path that is not there. */
+static void unknown_module(const struct lint *l, const char *runtime, char out[500])
+{
+    size_t n = strcspn(runtime, "."), skip = strncmp(runtime, "model.", 6) == 0 ? 6 : 0;
+
+    while (runtime[n] && has_inside(l, runtime, n))
+        n += 1 + strcspn(runtime + n + 1, ".");
+    snprintf(out, 500, "ValueError: There is no module or parameter named '%.*s' in %s", (int)(n > skip ? n - skip : n), runtime + (n > skip ? skip : 0), skip ? l->cls : l->outer_cls);
 }
 
 static const char *available(enum ct_kind k)
@@ -128,10 +161,14 @@ static const struct ct_group *by_members(const struct lint *l, const struct laye
 
 static bool no_scheme(const struct lint *l, const struct layer *y, const struct ct_group *g, const char *why)
 {
-    bool int4 = strcmp(g->format, "pack-quantized") == 0 && !g->weights.symmetric;
+    bool packed = strcmp(g->format, "pack-quantized") == 0 && !g->weights.is_float;
 
-    if (int4)
+    if (packed && !g->weights.symmetric)
         say(l, CT_WRONG, y->name, SILENT, "group %s: %s", g->name, why);
+    else if (packed && g->input.present && !y->embedding)
+        say(l, CT_WRONG, y->name, "loads as W4A8 where it has a kernel, and rounds activations too", "group %s: %s", g->name, why);
+    else if (packed && g->weights.bits != 4 && g->weights.bits != 8)
+        say(l, CT_REFUSED, y->name, "ValueError: Failed to find a kernel that can implement the WNA16 linear layer", "group %s: %s", g->name, why);
     else if (y->embedding)
         say(l, CT_REFUSED, y->name, "ValueError: compressed-tensors embeddings only support weight-only INT group/channel (WNA16) quantization", "group %s: %s", g->name, why);
     else
@@ -203,20 +240,35 @@ static void shape_fault(const struct lint *l, const struct st_tensor *t, const c
     say(l, CT_REFUSED, t->name, loader, "shape [%s], expected [%s]", found, expected);
 }
 
-/* A matrix [rows, cols], or the loader's words. */
-static bool check_matrix(const struct lint *l, const struct st_tensor *t, const char *loader, uint64_t rows, uint64_t cols)
+/* What the loader says of a matrix that is not [rows, cols].  It cuts its share out first, along the outputs or, for o_proj and down_proj, the inputs (not of a scale
+ * a row), and compares then; an embedding's scales it compares when they are used. */
+static void shape_words(const struct expected *x, const struct st_tensor *t, bool scale, uint64_t rows, uint64_t cols, char out[120])
 {
-    const uint64_t shape[2] = {rows, cols};
+    const char *cls = x->fused_cls ? x->fused_cls : layer_class(x->runtime);
+    bool inputs = strcmp(cls, "RowParallelLinear") == 0, outputs = strstr(cls, "Column") || strstr(cls, "QKV");
+    uint64_t want = inputs ? cols : rows;
 
-    if (same_shape(t, 2, shape))
-        return true;
-    shape_fault(l, t, loader, 2, shape);
-    return false;
+    snprintf(out, 120, "AssertionError");
+    if (strcmp(cls, "VocabParallelEmbedding") == 0) {
+        if (scale && t->ndim == 2 && t->shape[0] == rows)
+            snprintf(out, 120, "RuntimeError: The size of tensor a must match the size of tensor b");
+    } else if ((inputs && !(scale && x->scheme.kind != CT_PACKED)) || outputs) {
+        if (t->ndim <= (int)inputs)
+            snprintf(out, 120, "IndexError: Dimension out of range");
+        else if (t->shape[inputs] < want)
+            snprintf(out, 120, "RuntimeError: start (0) + length (%llu) exceeds dimension size (%llu).", (unsigned long long)want, (unsigned long long)t->shape[inputs]);
+    }
 }
 
-static void check_scale(const struct lint *l, const struct st_tensor *t, uint64_t rows, uint64_t groups)
+static void check_matrix(const struct lint *l, const struct expected *x, const struct st_tensor *t, bool scale, uint64_t rows, uint64_t cols)
 {
-    (void)check_matrix(l, t, t->ndim == 2 ? "AssertionError" : "IndexError: Dimension out of range", rows, groups);
+    const uint64_t shape[2] = {rows, cols};
+    char loader[120];
+
+    if (same_shape(t, 2, shape))
+        return;
+    shape_words(x, t, scale, rows, cols, loader);
+    shape_fault(l, t, loader, 2, shape);
 }
 
 static void check_packed(const struct lint *l, const struct ct_module *m, const struct expected *x)
@@ -228,21 +280,23 @@ static void check_packed(const struct lint *l, const struct ct_module *m, const 
         say(l, CT_REFUSED, m->disk, "AssertionError", "%llu inputs are no multiple of %d and of the group size %llu", (unsigned long long)x->cols, (int)per_word,
             (unsigned long long)group);
     else if (x->rows) {
-        (void)check_matrix(l, packed, "AssertionError", x->rows, x->cols / per_word);
-        check_scale(l, m->part[CT_WEIGHT_SCALE], x->rows, x->cols / group);
+        check_matrix(l, x, packed, false, x->rows, x->cols / per_word);
+        check_matrix(l, x, m->part[CT_WEIGHT_SCALE], true, x->rows, x->cols / group);
     }
     if (!shape)
         say(l, CT_WRONG, m->disk, "vLLM with weight tracking and transformers refuse it", "weight_shape is missing");
-    else if (shape->ndim != 1 || shape->shape[0] != 2 || shape->dtype != ST_I64)
-        say(l, CT_UNTIDY, shape->name, "", "expected I64 [2]");
+    else if (shape->ndim != 1 || shape->shape[0] != 2)
+        shape_fault(l, shape, "AssertionError", 1, (const uint64_t[]){2});
+    else if (shape->dtype != ST_I64)
+        say(l, CT_UNTIDY, shape->name, "", "%s, expected I64", st_dtype_name(shape->dtype));
 }
 
 static void check_8bit(const struct lint *l, const struct ct_module *m, const struct expected *x)
 {
     if (!x->rows)
         return;
-    (void)check_matrix(l, m->part[CT_WEIGHT], "RuntimeError: start (0) + length exceeds dimension size", x->rows, x->cols);
-    check_scale(l, m->part[CT_WEIGHT_SCALE], x->rows, 1);
+    check_matrix(l, x, m->part[CT_WEIGHT], false, x->rows, x->cols);
+    check_matrix(l, x, m->part[CT_WEIGHT_SCALE], true, x->rows, 1);
 }
 
 /* The loader's words for a part that the module, of this kind, does not have. */
@@ -265,6 +319,10 @@ static void check_extra(const struct lint *l, const struct ct_module *m, const s
 
         if (!t || (extra[i] == CT_BIAS && bias_allowed) || (extra[i] == CT_WEIGHT_SHAPE && kind == CT_PACKED))
             continue;
+        if (extra[i] == CT_BIAS && !x->fused_cls) {
+            say(l, CT_UNTIDY, t->name, "", "the module has no bias: the loader drops it");
+            continue;
+        }
         unknown_part(l, m, x, t->name + strlen(m->disk) + 1, kind, loader);
         say(l, CT_REFUSED, t->name, loader, "the module, stored as %s, has no such tensor", ct_kind_name(kind));
     }
@@ -303,7 +361,10 @@ static void explain_kind(const struct lint *l, const struct ct_module *m, const 
             found == CT_PLAIN ? ": it is missing from the ignore list" : "");
         return;
     }
-    unknown_part(l, m, x, found == CT_PACKED ? "weight_packed" : want == CT_PLAIN ? "weight_scale" : "weight", want, loader);
+    if (want == CT_PACKED && found == CT_PLAIN && l->g.tied && ends_with(m->runtime, "embed_tokens"))
+        snprintf(loader, sizeof loader, "AttributeError: 'VocabParallelEmbedding' object has no attribute 'weight'");
+    else
+        unknown_part(l, m, x, found == CT_PACKED ? "weight_packed" : want == CT_PLAIN ? "weight_scale" : "weight", want, loader);
     if (want == CT_PLAIN)
         say(l, CT_REFUSED, m->disk, loader, "stored as %s, but the config ignores it or has no group for it", ct_kind_name(found));
     else
@@ -328,7 +389,7 @@ static void check_module(const struct lint *l, struct ct_module *m, const struct
     else if (kind != CT_PLAIN)
         check_8bit(l, m, x);
     else if (x->rows)
-        (void)check_matrix(l, m->part[CT_WEIGHT], "AssertionError", x->rows, x->cols);
+        check_matrix(l, x, m->part[CT_WEIGHT], false, x->rows, x->cols);
 }
 
 static void expect(const struct lint *l, const struct expected *x)
@@ -342,15 +403,6 @@ static void expect(const struct lint *l, const struct expected *x)
 }
 
 /* --- the language model ------------------------------------------------------------------------------------------------ */
-
-static void runtime_of(const struct lint *l, const char *text_name, char out[CT_NAME])
-{
-    enum ct_part part;
-    char module[CT_NAME];
-
-    if (!ct_split_name(text_name, module, &part) || snprintf(out, CT_NAME, "%s%s", l->prefix, module) >= CT_NAME)
-        out[0] = '\0';
-}
 
 static const struct gemma_tensor *wanted(const struct lint *l, const char *runtime)
 {
@@ -438,8 +490,8 @@ static void lint_plain(const struct lint *l, const struct gemma_tensor *t, const
     m->used = true;
     if (ct_module_kind(m) != CT_PLAIN || (m->part[CT_WHOLE] && have->dtype != ST_BF16 && have->dtype != ST_F16 && have->dtype != ST_F32))
         say(l, CT_REFUSED, have->name, "ValueError: There is no module or parameter named so", "%s, expected 16 or 32 bits alone", st_dtype_name(have->dtype));
-    else if (!same_shape(have, t->ndim, t->shape))
-        shape_fault(l, have, "AssertionError", t->ndim, t->shape);
+    else if (!same_shape(have, t->ndim, t->shape) && (st_nelem(have) != 1 || t->ndim != 1 || t->shape[0] != 1))     /* one value is one value */
+        shape_fault(l, have, "AssertionError: Attempted to load weight into parameter", t->ndim, t->shape);
 }
 
 /* --- experts ----------------------------------------------------------------------------------------------------------- */
@@ -657,8 +709,23 @@ static void lint_towers(struct lint *l)
     free(t);
 }
 
+/* Names that it leaves out (vLLM's gemma4.py, gemma4_mm.py), whatever stands under them. */
+static bool loader_drops(const struct lint *l, const char *runtime)
+{
+    static const char *const parts[] = {"audio_tower.", "embed_audio.", "vision_tower.", "embed_vision."};
+    bool audio = json_is_object(json_object_get(l->disk->config, "audio_config"));
+
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (strstr(runtime, parts[i]) && (l->arch == CT_TEXT || (i < 2 && !audio)))
+            return true;
+    return strcmp(runtime, "embed_vision.embedding") == 0 || strcmp(runtime, "embed_audio.embedding") == 0;
+}
+
 static void lint_rest(const struct lint *l)
 {
+    const char *first = NULL;
+    size_t dropped = 0;
+
     for (size_t i = 0; i < l->modules.n; i++) {
         struct ct_module *m = &l->modules.m[i];
         const struct st_tensor *t = any_part(m);
@@ -670,14 +737,18 @@ static void lint_rest(const struct lint *l)
         c = gemma_classify(t->name);
         if (c == GC_TOWER && l->arch != CT_TEXT && !l->towers_known) {
             lint_tower(l, m);
+        } else if (c == GC_TOWER && loader_drops(l, m->runtime)) {
+            first = dropped++ ? first : m->disk;
         } else if (gemma_is_dead(&l->g, t->name)) {
             say(l, CT_NOTE, m->disk, "", "K and V of a layer that shares another's: the loader drops them");
         } else if (c != GC_HEAD) {                      /* the head is settled with the tie flags */
-            unknown_name(l, m->runtime, m->part[CT_WHOLE] ? "" : t->name + strlen(m->disk) + 1, NULL, loader);
+            unknown_module(l, m->runtime, loader);
             say(l, CT_REFUSED, t->name, loader, c != GC_TOWER ? "the model has no such module"
                 : l->arch == CT_TEXT ? "a vision or audio tensor in a text-only build" : "the towers have no such module, by the config");
         }
     }
+    if (dropped)
+        say(l, CT_UNTIDY, first, "", "a vision or audio part that this model does not have, %zu modules in all: the loader drops them", dropped);
 }
 
 /* --- entries that match nothing ---------------------------------------------------------------------------------------- */
@@ -793,17 +864,19 @@ static bool lint_architecture(struct lint *l)
     const json_t *config = l->disk->config;
     const char *name = json_string_value(json_array_get(json_object_get(config, "architectures"), 0));
     const struct architecture *a = NULL;
-    char loader[120];
+    char loader[200];
 
     for (size_t i = 0; name && i < sizeof architectures / sizeof *architectures; i++)
         if (strcmp(name, architectures[i].name) == 0)
             a = &architectures[i];
     if (!a) {
-        say(l, CT_REFUSED, "architectures", "ValueError: Model architectures are not supported", "\"%.100s\" is not known here: expected Gemma4ForCausalLM and the like", name ? name : "(none)");
+        snprintf(loader, sizeof loader, "ValidationError: 1 validation error for ModelConfig Value error, Model architectures ['%.60s'] are not supported for now", name ? name : "");
+        say(l, CT_REFUSED, "architectures", loader, "\"%.100s\" is not known here: expected Gemma4ForCausalLM and the like", name ? name : "(none)");
         return false;
     }
     l->arch = a->arch;
     l->cls = a->cls;
+    l->outer_cls = a->name;
     l->prefix = a->arch == CT_TEXT ? "" : "language_model.";
     if (a->arch != CT_TEXT && !l->g.wrapped) {
         snprintf(loader, sizeof loader, "TypeError: Invalid type of HuggingFace config. Expected type: %s", a->config);
@@ -823,7 +896,7 @@ static void lint_keys(const struct lint *l)
     char loader[200];
 
     if (json_is_integer(experts) && json_integer_value(experts) == 0)
-        say(l, CT_WRONG, "num_experts", SILENT, "0 switches experts on, a dense model must have null or no key");
+        say(l, CT_REFUSED, "num_experts", "ValueError: Gemma4 MoE requires an expert intermediate size", "0 switches experts on, a dense model must have null or no key");
     if (json_is_integer(cap)) {                         /* jq before 1.7 writes 30.0 so */
         snprintf(loader, sizeof loader, "TypeError: Field 'final_logit_softcapping' with value %lld doesn't match any type in (<class 'float'>, <class 'NoneType'>)",
             (long long)json_integer_value(cap));

@@ -67,7 +67,7 @@ static void check_args(struct reading *r, const struct ct_args *a, const char *a
         fault(r, CT_REFUSED, at, "strategy \"token\" needs \"dynamic\": true",
             "ValidationError: Cannot perform static token quantization, please use dynamic=True");
     if (actorder && strcmp(actorder, "weight") != 0 && strcmp(actorder, "static") != 0)
-        fault(r, CT_REFUSED, at, "activation order by group is not supported: actorder must be null", "ValueError: group act-order is not supported");
+        fault(r, CT_REFUSED, at, "activation order by group is not supported: actorder must be null", "ValidationError: Compressed-tensors group/dynamic activation ordering is no longer supported");
 }
 
 static int read_args(struct reading *r, const json_t *obj, const char *at, struct ct_args *a)
@@ -167,6 +167,8 @@ static int read_group(struct reading *r, struct ct_quant *q, const char *name, c
     rc = read_args(r, json_object_get(obj, "weights"), at, &g->weights);
     if (!rc)
         rc = read_args(r, json_object_get(obj, "input_activations"), at, &g->input);
+    if (!rc && strcmp(own, "int-quantized") == 0 && g->weights.present && !g->weights.is_float && !g->input.present)
+        fault(r, CT_REFUSED, at, "format int-quantized needs input_activations", "ValidationError: 1 validation error for VllmConfig Assertion failed");
     if (!rc)
         rc = read_targets(r, q, json_object_get(obj, "targets"), at, q->n_groups - 1);
 out:
@@ -208,7 +210,7 @@ static int read_all(struct reading *r, struct ct_quant *q, const json_t *qc)
         if (read_group(r, q, name, v, format))
             return -1;
     if (json_array_size(json_object_get(json_object_get(qc, "sparsity_config"), "targets")))
-        fault(r, CT_REFUSED, "sparsity_config", "sparsity with targets is no longer supported", "ValueError: sparsity_config is not supported");
+        fault(r, CT_REFUSED, "sparsity_config", "sparsity with targets is no longer supported", "DeprecationWarning: Sparsity support has been removed from compressed-tensors");
     return read_ignore(r, q, json_object_get(qc, "ignore"));
 }
 
