@@ -1,6 +1,8 @@
 #include "quant/compare.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include "base/err.h"
 #include "quant/q4.h"
 #include "quant/recover.h"
 #include "quant/w8.h"
@@ -138,10 +140,88 @@ static void add_group(struct cmp_tally *t, const uint16_t *source, size_t from, 
         t->not_best += !(row->kind == CMP_INT4 ? best_int4(source + from, row, exact) : best_8bit(row, peak, s));
 }
 
-void cmp_row_add(struct cmp_tally *t, const uint16_t *source, size_t cols, const struct cmp_row *row)
+void cmp_row_add_each(struct cmp_tally *t, const uint16_t *source, size_t cols, const struct cmp_row *row)
 {
     for (size_t from = 0; from < cols; from += row->group)
         add_group(t, source, from, row);
+}
+
+/* --- what is byte for byte what its source gives has no wrong value and the best scale ------------------------------- */
+
+enum { GROUPS = 64, VALUES = 1024 };    /* at a time */
+
+static void add_blocks(struct cmp_tally *t, const uint16_t *source, const uint8_t *blocks, size_t n, enum q4_scale kind)
+{
+    struct q4_tally made;
+
+    memset(&made, 0, sizeof made);
+    q4_tally_add(&made, source, blocks, n, kind);
+    t->values += n * Q4_GROUP;
+    t->groups += n;
+    t->exact += made.written.values;
+    t->exact_groups += made.written.groups;
+    t->worst = fmax(t->worst, made.written.worst);
+}
+
+/* The blocks that n groups of the source give; one that gives none gets what differs from the stored one. */
+static void recover_all(const uint16_t *source, size_t n, enum q4_scale kind, const uint8_t *stored, uint8_t *made)
+{
+    for (size_t i = 0; (i += q4_recover(source + i * Q4_GROUP, n - i, kind, made + i * Q4_BLOCK)) < n; i++)
+        made[i * Q4_BLOCK] = (uint8_t)~stored[i * Q4_BLOCK];
+}
+
+static void add_int4(struct cmp_tally *t, const uint16_t *source, size_t cols, const struct cmp_row *row)
+{
+    enum q4_scale kind = row->scale_dtype == ST_BF16 ? Q4_BF16 : Q4_F16;
+    uint8_t stored[GROUPS * Q4_BLOCK], made[GROUPS * Q4_BLOCK];
+
+    for (size_t from = 0, groups = cols / Q4_GROUP, n; from < groups; from += n) {
+        n = groups - from < GROUPS ? groups - from : GROUPS;
+        q4_join(row->codes + from * 16, row->scales + from * 2, n, stored);
+        recover_all(source + from * Q4_GROUP, n, kind, stored, made);
+        for (size_t i = 0, end; i < n; i = end + 1) {
+            for (end = i; end < n && memcmp(stored + end * Q4_BLOCK, made + end * Q4_BLOCK, Q4_BLOCK) == 0; end++)
+                ;
+            add_blocks(t, source + (from + i) * Q4_GROUP, stored + i * Q4_BLOCK, end - i, kind);
+            if (end < n)
+                add_group(t, source, (from + end) * Q4_GROUP, row);
+        }
+    }
+}
+
+static void add_8bit(struct cmp_tally *t, const uint16_t *source, size_t cols, const struct cmp_row *row)
+{
+    enum w8_kind kind = row->kind == CMP_FP8 ? W8_FP8 : W8_INT8;
+    struct w8_difference d = {0, 0};
+    uint8_t *made = xmalloc(cols + 1);
+    float scale, values[VALUES], peak = bf16_to_f32(w8_peak(source, cols));
+    bool same = w8_quantize_row(kind, source, cols, made, &scale) < 0 && scale == scale_at(row, 0) && memcmp(made, row->codes, cols) == 0;
+
+    free(made);
+    if (!same) {
+        cmp_row_add_each(t, source, cols, row);
+        return;
+    }
+    for (size_t from = 0, n; from < cols; from += n) {
+        n = cols - from < VALUES ? cols - from : VALUES;
+        w8_dequantize_row(kind, row->codes + from, n, scale, values);
+        w8_compare(values, source + from, n, &d);
+    }
+    t->values += cols;
+    t->groups++;
+    t->exact += d.same;
+    t->exact_groups += d.same == cols;
+    t->worst = d.largest > 0 ? fmax(t->worst, d.largest / peak) : t->worst;
+}
+
+void cmp_row_add(struct cmp_tally *t, const uint16_t *source, size_t cols, const struct cmp_row *row)
+{
+    if (row->kind == CMP_INT4 && row->group == Q4_GROUP && row->scale_dtype != ST_F32)
+        add_int4(t, source, cols, row);
+    else if (row->kind != CMP_INT4 && row->group == cols && row->scale_dtype == ST_F32)
+        add_8bit(t, source, cols, row);
+    else
+        cmp_row_add_each(t, source, cols, row);
 }
 
 void cmp_tally_join(struct cmp_tally *a, const struct cmp_tally *b)

@@ -33,6 +33,8 @@ struct cmp_tally {
 
 /* Adds one row of `cols` source values; cols is a multiple of group. */
 void cmp_row_add(struct cmp_tally *t, const uint16_t *source, size_t cols, const struct cmp_row *row);
+/* The same value by value, which cmp_row_add does only where the row is not byte for byte what its source gives. */
+void cmp_row_add_each(struct cmp_tally *t, const uint16_t *source, size_t cols, const struct cmp_row *row);
 /* b's counts after a's. */
 void cmp_tally_join(struct cmp_tally *a, const struct cmp_tally *b);
 #endif

@@ -48,16 +48,20 @@ AVX2_INLINE __m256 distance(__m128i a, __m128i b)
 
 AVX2 struct q4_difference q4_compare_avx2(const uint16_t *a, const uint16_t *b)
 {
-    struct q4_difference d = {0, 0};
+    struct q4_difference d = {0, 0, 0};
     __m256 most = _mm256_setzero_ps();
+    __m256i top = _mm256_setzero_si256();
     for (int k = 0; k < Q4_GROUP; k += 16) {
         __m256i x = _mm256_loadu_si256((const void *)(a + k)), y = _mm256_loadu_si256((const void *)(b + k));
+        top = _mm256_max_epu16(top, _mm256_and_si256(x, _mm256_set1_epi16(0x7fff)));
         __m256i none = _mm256_cmpeq_epi16(_mm256_slli_epi16(_mm256_or_si256(x, y), 1), _mm256_setzero_si256());
         unsigned equal = (unsigned)_mm256_movemask_epi8(_mm256_or_si256(_mm256_cmpeq_epi16(x, y), none));
         d.same += (unsigned)__builtin_popcount(equal) / 2;
         most = _mm256_max_ps(most, distance(_mm256_castsi256_si128(x), _mm256_castsi256_si128(y)));
         most = _mm256_max_ps(most, distance(_mm256_extracti128_si256(x, 1), _mm256_extracti128_si256(y, 1)));
     }
+    __m128i half = _mm_max_epu16(_mm256_castsi256_si128(top), _mm256_extracti128_si256(top, 1));
+    d.peak = (uint16_t)~_mm_extract_epi16(_mm_minpos_epu16(_mm_xor_si128(half, _mm_set1_epi16(-1))), 0);
     float lane[8];
     _mm256_storeu_ps(lane, most);
     for (int k = 0; k < 8; k++)

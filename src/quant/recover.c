@@ -267,7 +267,7 @@ void q4_explain(const uint16_t *x, struct q4_fault *fault)
 
 struct q4_difference q4_compare_scalar(const uint16_t *a, const uint16_t *b)
 {
-    struct q4_difference d = {0, 0};
+    struct q4_difference d = {0, 0, peak_of(a)};
     for (int i = 0; i < Q4_GROUP; i++) {
         float distance = fabsf(bf16_to_f32(a[i]) - bf16_to_f32(b[i]));
         d.same += a[i] == b[i] || magnitude(a[i] | b[i]) == 0;
@@ -276,20 +276,29 @@ struct q4_difference q4_compare_scalar(const uint16_t *a, const uint16_t *b)
     return d;
 }
 
+static struct q4_difference compare(const uint16_t *x, const uint16_t *value)
+{
+    return simd_level() >= SIMD_AVX2 ? q4_compare_avx2(x, value) : q4_compare_scalar(x, value);
+}
+
+static void add_worst(struct q4_share *share, const struct q4_difference *d)
+{
+    double error = d->largest > 0 ? (double)d->largest / bf16_to_f32(d->peak) : 0;
+    share->worst = error > share->worst ? error : share->worst;
+}
+
+void q4_share_worst(struct q4_share *share, const uint16_t *x, const uint16_t *value)
+{
+    struct q4_difference d = compare(x, value);
+    add_worst(share, &d);
+}
+
 static void share_add(struct q4_share *share, const uint16_t *x, const uint16_t *value)
 {
-    if (memcmp(x, value, Q4_GROUP * 2) == 0) {
-        share->values += Q4_GROUP;
-        share->groups++;
-        return;
-    }
-    struct q4_difference d = simd_level() >= SIMD_AVX2 ? q4_compare_avx2(x, value) : q4_compare_scalar(x, value);
+    struct q4_difference d = compare(x, value);
     share->values += d.same;
     share->groups += d.same == Q4_GROUP;
-    if (d.largest > 0) {
-        double error = (double)d.largest / bf16_to_f32(peak_of(x));
-        share->worst = error > share->worst ? error : share->worst;
-    }
+    add_worst(share, &d);
 }
 
 /* The same blocks with scales rounded to bf16. */
@@ -309,14 +318,9 @@ static void tally_some(struct q4_tally *t, const uint16_t *x, const uint8_t *blo
 {
     uint16_t value[TALLY * Q4_GROUP];
     uint8_t rounded[TALLY * Q4_BLOCK];
-    t->groups += n;
     q4_to_bf16(blocks, n, kind, value);
-    for (size_t i = 0; i < n; i++) {
-        uint16_t scale = (uint16_t)(blocks[i * Q4_BLOCK] | blocks[i * Q4_BLOCK + 1] << 8);
-        t->zero += magnitude(scale) == 0;
-        t->negative += scale > 0x8000;
+    for (size_t i = 0; i < n; i++)
         share_add(&t->written, x + i * Q4_GROUP, value + i * Q4_GROUP);
-    }
     if (kind == Q4_F16) {
         round_scales(blocks, n, rounded);
         q4_to_bf16(rounded, n, Q4_BF16, value);
@@ -327,8 +331,19 @@ static void tally_some(struct q4_tally *t, const uint16_t *x, const uint8_t *blo
 
 void q4_tally_add(struct q4_tally *t, const uint16_t *values, const uint8_t *blocks, size_t n, enum q4_scale kind)
 {
-    for (size_t i = 0; i < n; i += TALLY)
-        tally_some(t, values + i * Q4_GROUP, blocks + i * Q4_BLOCK, n - i < TALLY ? n - i : TALLY, kind);
+    t->groups += n;
+    for (size_t i = 0; i < n; i++) {
+        uint16_t scale = (uint16_t)(blocks[i * Q4_BLOCK] | blocks[i * Q4_BLOCK + 1] << 8);
+        t->zero += magnitude(scale) == 0;
+        t->negative += scale > 0x8000;
+    }
+    if (simd_level() == SIMD_AVX512) {
+        q4_share_avx512(&t->written, values, blocks, n, kind, false);
+        if (kind == Q4_F16)
+            q4_share_avx512(&t->as_bf16, values, blocks, n, kind, true);
+    } else
+        for (size_t i = 0; i < n; i += TALLY)
+            tally_some(t, values + i * Q4_GROUP, blocks + i * Q4_BLOCK, n - i < TALLY ? n - i : TALLY, kind);
     if (kind == Q4_BF16)
         t->as_bf16 = t->written;
 }

@@ -52,10 +52,37 @@ void w8_values_scalar(enum w8_kind kind, const uint8_t *codes, size_t n, float s
         values[i] = (kind == W8_FP8 ? w8_e4m3_to_f32(codes[i]) : (float)(int8_t)codes[i]) * scale;
 }
 
+void w8_compare_scalar(const float *values, const uint16_t *row, size_t n, struct w8_difference *d)
+{
+    for (size_t i = 0; i < n; i++) {
+        float x = bf16_to_f32(row[i]);
+        double distance = fabs((double)values[i] - (double)x);
+        d->same += values[i] == x;
+        d->largest = distance > d->largest ? distance : d->largest;
+    }
+}
+
+void w8_compare(const float *values, const uint16_t *row, size_t n, struct w8_difference *d)
+{
+    if (simd_level() >= SIMD_AVX2)
+        w8_compare_avx2(values, row, n, d);
+    else
+        w8_compare_scalar(values, row, n, d);
+}
+
+uint16_t w8_peak(const uint16_t *row, size_t n)
+{
+    switch (simd_level()) {
+    case SIMD_AVX512: return w8_peak_avx512(row, n);
+    case SIMD_AVX2: return w8_peak_avx2(row, n);
+    default: return w8_peak_scalar(row, n);
+    }
+}
+
 long w8_quantize_row(enum w8_kind kind, const uint16_t *row, size_t n, uint8_t *codes, float *scale)
 {
     enum simd level = simd_level();
-    uint16_t peak = level == SIMD_AVX512 ? w8_peak_avx512(row, n) : level == SIMD_AVX2 ? w8_peak_avx2(row, n) : w8_peak_scalar(row, n);
+    uint16_t peak = w8_peak(row, n);
     if (peak >= 0x7f80) {
         long i = 0;
         while ((row[i] & 0x7fff) < 0x7f80)

@@ -19,4 +19,10 @@ long w8_quantize_row(enum w8_kind kind, const uint16_t *row, size_t n, uint8_t *
 void w8_dequantize_row(enum w8_kind kind, const uint8_t *codes, size_t n, float scale, float *values);
 /* An E4M3 code as a number; 0x7f and 0xff are NaN. */
 float w8_e4m3_to_f32(uint8_t code);
+
+/* The largest magnitude of a row, as bf16 bits. */
+uint16_t w8_peak(const uint16_t *row, size_t n);
+/* Adds how n values compare with a bf16 row: the equal ones, and the largest difference. No NaN. */
+struct w8_difference { uint64_t same; double largest; };
+void w8_compare(const float *values, const uint16_t *row, size_t n, struct w8_difference *d);
 #endif

@@ -83,3 +83,27 @@ AVX2 void w8_values_avx2(enum w8_kind kind, const uint8_t *codes, size_t n, floa
     }
     w8_values_scalar(kind, codes + i, n - i, scale, values + i);
 }
+
+/* Differences in double, as the scalar loop has them. */
+AVX2_INLINE __m256d distance(__m128 value, __m128 x)
+{
+    return _mm256_andnot_pd(_mm256_set1_pd(-0.0), _mm256_sub_pd(_mm256_cvtps_pd(value), _mm256_cvtps_pd(x)));
+}
+
+AVX2 void w8_compare_avx2(const float *values, const uint16_t *row, size_t n, struct w8_difference *d)
+{
+    __m256d most = _mm256_setzero_pd();
+    double lane[4];
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        __m256 v = _mm256_loadu_ps(values + i);
+        __m256 x = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)(row + i))), 16));
+        d->same += (unsigned)__builtin_popcount((unsigned)_mm256_movemask_ps(_mm256_cmp_ps(v, x, _CMP_EQ_OQ)));
+        most = _mm256_max_pd(most, distance(_mm256_castps256_ps128(v), _mm256_castps256_ps128(x)));
+        most = _mm256_max_pd(most, distance(_mm256_extractf128_ps(v, 1), _mm256_extractf128_ps(x, 1)));
+    }
+    _mm256_storeu_pd(lane, most);
+    for (int k = 0; k < 4; k++)
+        d->largest = lane[k] > d->largest ? lane[k] : d->largest;
+    w8_compare_scalar(values + i, row + i, n - i, d);
+}

@@ -17,4 +17,6 @@ void w8_codes_avx512(enum w8_kind kind, const uint16_t *row, size_t n, float sca
 void w8_values_scalar(enum w8_kind kind, const uint8_t *codes, size_t n, float scale, float *values);
 void w8_values_avx2(enum w8_kind kind, const uint8_t *codes, size_t n, float scale, float *values);
 void w8_values_avx512(enum w8_kind kind, const uint8_t *codes, size_t n, float scale, float *values);
+void w8_compare_scalar(const float *values, const uint16_t *row, size_t n, struct w8_difference *d);
+void w8_compare_avx2(const float *values, const uint16_t *row, size_t n, struct w8_difference *d);
 #endif

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/cpu.h"
 #include "base/json.h"
 #include "ct/scheme.h"
 #include "quant/compare.h"
@@ -292,6 +293,52 @@ static void compare_odd(void)
     puts("int4: scales that are no numbers, zeros of either sign");
 }
 
+/* Rows that are what their source gives, with some damage, at every SIMD level: counted as value by value. */
+static void compare_fast(void)
+{
+    enum { GROUPS_OF_ROW = 67, N = GROUPS_OF_ROW * Q4_GROUP };
+    static uint16_t values[N];
+    static uint8_t codes[N], scales[2 * GROUPS_OF_ROW], block[Q4_BLOCK];
+    float scale;
+
+    for (int n = 0; n < 300; n++) {
+        struct cmp_row int4 = {CMP_INT4, codes, scales, n & 1 ? ST_F16 : ST_BF16, Q4_GROUP}, row = {CMP_FP8, codes, (uint8_t *)&scale, ST_F32, N};
+
+        for (int g = 0; g < GROUPS_OF_ROW; g++) {
+            float step = (n % 3 ? 1 : -1) * ldexpf(1.0f + (float)(rnd() % 1024) / 1024, -(int)(rnd() % 10));
+
+            for (int i = 0; i < Q4_GROUP; i++)
+                values[g * Q4_GROUP + i] = bf16_from_f32((float)(i == 0 ? -8 : g % 9 == 8 ? 0 : (int)(rnd() % 16) - 8) * step);
+            assert(q4_recover(values + g * Q4_GROUP, 1, n & 1 ? Q4_F16 : Q4_BF16, block) == 1);
+            q4_split(block, 1, codes + g * 16, scales + g * 2);
+            if (n % 4 == 3 && g % 5 == 0)
+                values[g * Q4_GROUP + rnd() % Q4_GROUP] ^= (uint16_t)(1 << rnd() % 16);
+            if (n % 4 == 2 && g % 7 == 0)
+                scales[2 * g] ^= 1;
+        }
+        for (int kind = -1; kind <= W8_INT8; kind++) {
+            struct cmp_tally each = {0};
+
+            row.kind = kind == W8_FP8 ? CMP_FP8 : CMP_INT8;
+            if (kind >= 0 && w8_quantize_row((enum w8_kind)kind, values, N, codes, &scale) >= 0)
+                continue;
+            if (kind >= 0 && n % 4 == 1)
+                codes[rnd() % N] ^= 1;
+            cmp_row_add_each(&each, values, N, kind < 0 ? &int4 : &row);
+            for (int level = SIMD_SCALAR; level <= SIMD_AVX512; level++) {
+                struct cmp_tally fast = {0};
+
+                if (simd_force(simd_name((enum simd)level)) == 0) {
+                    cmp_row_add(&fast, values, N, kind < 0 ? &int4 : &row);
+                    assert(memcmp(&fast, &each, sizeof fast) == 0);
+                }
+            }
+            (void)simd_force("avx512");
+        }
+    }
+    puts("rows: counted as value by value, whatever is wrong with them, at every SIMD level");
+}
+
 int main(void)
 {
     patterns();
@@ -300,6 +347,7 @@ int main(void)
     schemes();
     bad_configs();
     compare_int4();
+    compare_fast();
     compare_odd();
     compare_w8(W8_FP8);
     compare_w8(W8_INT8);

@@ -490,7 +490,7 @@ static void test_values_twin(void)
         for (int k = 0; k < 3; k++)
             want[rnd_in(0, Q4_GROUP - 1)] ^= (uint16_t)(rnd() & 0x8003);
         struct q4_difference a = q4_compare_scalar(got, want), b = q4_compare_avx2(got, want);
-        assert(a.same == b.same && a.largest == b.largest);
+        assert(a.same == b.same && a.largest == b.largest && a.peak == b.peak);
     }
     simd_force("avx512");
     puts("values and comparisons in AVX2: as the scalar loops, for all scales");
