@@ -20,7 +20,7 @@
 #include "tensor/checkpoint.h"
 #include "tensor/stream.h"
 
-#define TILE_BYTES ((size_t)8 << 20)    /* of source values compared in one go */
+#define TILE_BYTES ((size_t)1 << 20)    /* of source values compared in one go: they stay in a core's cache */
 #define SHOWN 20                        /* faults of one grade that people see; --json has all */
 
 static const char *const grade_names[] = {"refused", "wrong", "untidy", "note"};

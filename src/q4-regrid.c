@@ -224,7 +224,7 @@ _Noreturn static void refuse(const struct items *all, const struct item *it, uin
             leave_expression(all, it));
 }
 
-/* --- tiles: as many parts as threads --------------------------------------------------------------------------------- */
+/* --- tiles: as many parts as threads; one is read while another is recovered ------------------------------------------- */
 
 struct part {
     size_t n, done;             /* groups; recovered before the first fault */
@@ -232,22 +232,29 @@ struct part {
     struct q4_tally tally;
 };
 
+struct tile {
+    size_t n;                   /* groups */
+    uint16_t *values;
+    uint8_t *blocks;
+    struct part part[MAX_PARTS];
+    const struct tiles *of;
+};
+
 struct tiles {
     struct par *par;
     size_t parts;
-    uint16_t *values;
-    uint8_t *blocks;
     enum q4_scale kind;
     bool count_off, count_exact;
-    struct part part[MAX_PARTS];
+    struct tile tile[2];
 };
 
 static void recover_part(void *arg, size_t i)
 {
-    struct tiles *t = arg;
-    struct part *p = &t->part[i];
-    const uint16_t *values = t->values + i * PART * Q4_GROUP;
-    uint8_t *blocks = t->blocks + i * PART * Q4_BLOCK;
+    struct tile *tile = arg;
+    const struct tiles *t = tile->of;
+    struct part *p = &tile->part[i];
+    const uint16_t *values = tile->values + i * PART * Q4_GROUP;
+    uint8_t *blocks = tile->blocks + i * PART * Q4_BLOCK;
     p->done = q4_recover(values, p->n, t->kind, blocks);
     if (t->count_exact && p->done == p->n)
         q4_tally_add(&p->tally, values, blocks, p->n, t->kind);
@@ -280,27 +287,50 @@ static void add_part(struct item *it, const struct part *p)
     add_share(&it->tally.as_bf16, &p->tally.as_bf16);
 }
 
+static size_t parts_of(const struct tile *tile)
+{
+    return (tile->n + PART - 1) / PART;
+}
+
+/* The next groups of the tensor, of which `left` are left; none at its end. */
+static void read_tile(struct tile *tile, uint64_t left, struct st_reader *r, struct err *e)
+{
+    size_t most = tile->of->parts * PART;
+    tile->n = left < most ? (size_t)left : most;
+    if (st_read(r, tile->values, tile->n * Q4_GROUP * 2, e) != 0)
+        die(e);
+    for (size_t i = 0; i < parts_of(tile); i++)
+        tile->part[i] = (struct part){.n = tile->n - i * PART < PART ? tile->n - i * PART : PART};
+}
+
+/* A recovered tile that begins with this group of its tensor: to w (NULL: only counted). */
+static void finish_tile(const struct tile *tile, uint64_t group, const struct items *all, struct item *it, struct st_reader *r, struct st_writer *w, struct err *e)
+{
+    for (size_t i = 0; i < parts_of(tile); i++) {
+        size_t at = i * PART + tile->part[i].done;
+        if (tile->part[i].done < tile->part[i].n)
+            refuse(all, it, group + at, tile->values + at * Q4_GROUP, st_reader_name(r));
+        add_part(it, &tile->part[i]);
+    }
+    if (w && st_write(w, tile->blocks, tile->n * Q4_BLOCK, e) != 0)
+        die(e);
+    progress_add(tile->n * Q4_GROUP * 2);
+}
+
 /* One tensor of r through the tiles, to w (NULL: only counted). */
 static void regrid(struct tiles *t, const struct items *all, struct item *it, struct st_reader *r, struct st_writer *w, struct err *e)
 {
-    for (uint64_t group = 0; group < it->groups; ) {
-        uint64_t left = it->groups - group;
-        size_t n = left < t->parts * PART ? (size_t)left : t->parts * PART, parts = (n + PART - 1) / PART;
-        if (st_read(r, t->values, n * Q4_GROUP * 2, e) != 0)
-            die(e);
-        for (size_t i = 0; i < parts; i++)
-            t->part[i] = (struct part){.n = i + 1 < parts ? PART : n - i * PART};
-        par_for(t->par, parts, recover_part, t);
-        for (size_t i = 0; i < parts; i++) {
-            size_t at = i * PART + t->part[i].done;
-            if (t->part[i].done < t->part[i].n)
-                refuse(all, it, group + at, t->values + at * Q4_GROUP, st_reader_name(r));
-            add_part(it, &t->part[i]);
-        }
-        if (w && st_write(w, t->blocks, n * Q4_BLOCK, e) != 0)
-            die(e);
-        progress_add(n * Q4_GROUP * 2);
-        group += n;
+    struct tile *now = &t->tile[0], *next = &t->tile[1];
+    uint64_t done = 0;
+    for (read_tile(now, it->groups, r, e); now->n > 0; ) {
+        par_start(t->par, parts_of(now), recover_part, now);
+        read_tile(next, it->groups - done - now->n, r, e);
+        par_wait(t->par);
+        finish_tile(now, done, all, it, r, w, e);
+        done += now->n;
+        struct tile *free_one = now;
+        now = next;
+        next = free_one;
     }
 }
 
@@ -503,13 +533,29 @@ static regex_t parse_options(unsigned *only)
     return re;
 }
 
-static struct tiles new_tiles(enum q4_scale kind)
+static struct tiles *new_tiles(enum q4_scale kind)
 {
-    struct tiles t = {.par = par_new((int)opt.jobs), .kind = kind, .count_exact = opt.report != NULL};
-    t.parts = (size_t)par_threads(t.par) < MAX_PARTS ? (size_t)par_threads(t.par) : MAX_PARTS;
-    t.values = xmalloc(t.parts * PART * Q4_GROUP * 2);
-    t.blocks = xmalloc(t.parts * PART * Q4_BLOCK);
+    struct tiles *t = xcalloc(1, sizeof *t);
+    t->par = par_new((int)opt.jobs);
+    t->kind = kind;
+    t->count_exact = opt.report != NULL;
+    t->parts = (size_t)par_threads(t->par) < MAX_PARTS ? (size_t)par_threads(t->par) : MAX_PARTS;
+    for (int i = 0; i < 2; i++) {
+        t->tile[i].values = xmalloc(t->parts * PART * Q4_GROUP * 2);
+        t->tile[i].blocks = xmalloc(t->parts * PART * Q4_BLOCK);
+        t->tile[i].of = t;
+    }
     return t;
+}
+
+static void free_tiles(struct tiles *t)
+{
+    par_free(t->par);
+    for (int i = 0; i < 2; i++) {
+        free(t->tile[i].values);
+        free(t->tile[i].blocks);
+    }
+    free(t);
 }
 
 int main(int argc, char **argv)
@@ -529,17 +575,15 @@ int main(int argc, char **argv)
         die(&e);
     enum q4_scale kind = choose_scale(in, st_reader_name(r));
     struct items all = plan(in, only, &leave, left, st_reader_name(r));
-    struct tiles tiles = new_tiles(kind);
+    struct tiles *tiles = new_tiles(kind);
     if (strcmp(opt.off_grid, "keep") == 0 && !st_is_plan(in))
-        find_off_grid(&tiles, &all, r, &e);
+        find_off_grid(tiles, &all, r, &e);
     struct st_header *h = output_header(in, &all, left, only, kind, &e);
-    write_stream(&tiles, &all, r, h, &e);
+    write_stream(tiles, &all, r, h, &e);
     if (opt.report)
         write_report(&all, kind, &e);
 
-    par_free(tiles.par);
-    free(tiles.values);
-    free(tiles.blocks);
+    free_tiles(tiles);
     free(all.item);
     json_decref(left);
     regfree(&leave);

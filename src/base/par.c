@@ -78,13 +78,8 @@ int par_threads(const struct par *p)
     return p->threads;
 }
 
-void par_for(struct par *p, size_t count, void (*fn)(void *arg, size_t i), void *arg)
+void par_start(struct par *p, size_t count, void (*fn)(void *arg, size_t i), void *arg)
 {
-    if (p->threads == 1 || count <= 1) {
-        for (size_t i = 0; i < count; i++)
-            fn(arg, i);
-        return;
-    }
     pthread_mutex_lock(&p->lock);
     p->fn = fn;
     p->arg = arg;
@@ -94,11 +89,26 @@ void par_for(struct par *p, size_t count, void (*fn)(void *arg, size_t i), void 
     p->round++;
     pthread_cond_broadcast(&p->start);
     pthread_mutex_unlock(&p->lock);
+}
+
+void par_wait(struct par *p)
+{
     take_items(p);
     pthread_mutex_lock(&p->lock);
     while (p->running > 0)
         pthread_cond_wait(&p->done, &p->lock);
     pthread_mutex_unlock(&p->lock);
+}
+
+void par_for(struct par *p, size_t count, void (*fn)(void *arg, size_t i), void *arg)
+{
+    if (p->threads == 1 || count <= 1) {
+        for (size_t i = 0; i < count; i++)
+            fn(arg, i);
+        return;
+    }
+    par_start(p, count, fn, arg);
+    par_wait(p);
 }
 
 void par_free(struct par *p)

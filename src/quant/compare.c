@@ -148,19 +148,20 @@ void cmp_row_add_each(struct cmp_tally *t, const uint16_t *source, size_t cols, 
 
 /* --- what is byte for byte what its source gives has no wrong value and the best scale ------------------------------- */
 
-enum { GROUPS = 64, VALUES = 1024 };    /* at a time */
+enum { GROUPS = 192, VALUES = 1024 };   /* at a time */
 
 static void add_blocks(struct cmp_tally *t, const uint16_t *source, const uint8_t *blocks, size_t n, enum q4_scale kind)
 {
     struct q4_tally made;
 
     memset(&made, 0, sizeof made);
+    made.written.worst = t->worst;              /* only a larger one is worth finding */
     q4_tally_add(&made, source, blocks, n, kind);
     t->values += n * Q4_GROUP;
     t->groups += n;
     t->exact += made.written.values;
     t->exact_groups += made.written.groups;
-    t->worst = fmax(t->worst, made.written.worst);
+    t->worst = made.written.worst;
 }
 
 /* The blocks that n groups of the source give; one that gives none gets what differs from the stored one. */
