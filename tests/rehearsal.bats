@@ -1,0 +1,101 @@
+#!/usr/bin/env bats
+# make sweep TARGET=rehearsal: the whole sweep through SageMaker's API, with the meter; and whoever is killed, nothing stays alive.
+load lib
+
+QUICK='--short 4 --long 8 --repeats 1 --parallel-tokens 4 --batches 1 --question-tokens 2 --concurrency 1,2'
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    need_program sm-local sm-endpoint sm-invoke gpu-serve st-synth st-extract q4-regrid emb-untie ct-pack ct-check tabulate
+    unset "${!AWS_@}" XDG_STATE_HOME MAKEFLAGS MAKELEVEL
+    OUT=$PWD/out
+}
+
+# A user's account: an sm-local that this test holds, on account/.  Sets AWS_ENDPOINT_URL and its pid LOCAL.
+account() {     # OPTION…
+    sm-local --port 0 --state account "$@" >url 2>log 3>&- </dev/null &
+    LOCAL=$!
+    until [ -s url ]; do kill -0 "$LOCAL"; sleep 0.02; done
+    AWS_ENDPOINT_URL=$(cat url)
+    export AWS_ENDPOINT_URL AWS_ACCESS_KEY_ID=AKIDEXAMPLE AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY XDG_STATE_HOME=$PWD/journal AWS_EC2_METADATA_DISABLED=true
+}
+
+teardown() {
+    [ -z "${LOCAL:-}" ] || { kill "$LOCAL" 2>/dev/null && wait "$LOCAL"; } || true
+    ! grep -rE 'Sanitizer|runtime error' log out/.rehearsal/log 2>/dev/null
+}
+
+sweep() {       # VARIABLE=VALUE…
+    make -s -C "$ROOT" CONFIG="$Q4CONFIG" sweep TARGET=rehearsal MODEL="$(model e2b)" BUILDS=text OUT="$OUT" MEASURE="$QUICK" "$@"
+}
+
+endpoints() { jq '[.regions[]?.endpoint // {} | keys[]] | length' account/state.json; }
+
+until_gone() {  # SECONDS: no endpoint, no container
+    local i
+    for ((i = 0; i < $1 * 5; i++)); do
+        if [ "$(endpoints)" = 0 ] && ! pgrep -P "$LOCAL" >/dev/null; then return 0; fi
+        sleep 0.2
+    done
+    jq -c .regions account/state.json
+    return 1
+}
+
+until_up() {    # an endpoint exists
+    local i
+    for ((i = 0; i < 600; i++)); do
+        [ "$(endpoints)" = 0 ] || return 0
+        sleep 0.1
+    done
+    return 1
+}
+
+@test "the whole sweep: result, prices, meter; nothing stays" {
+    run -0 --separate-stderr sweep
+    holds '.target == "rehearsal" and .machine.instance == "ml.g6.xlarge" and .machine.region == "us-east-2" and .machine.usd_per_hour > 1' out/*/text.json
+    holds '.engine | .name == "gpu-serve" and .kv_tokens > 0 and .starts == 1' out/*/text.json
+    holds '(.seconds > 0) and (.usd > 0) and (.name | test("^q4-text-"))' out/meter.jsonl
+    holds '[.regions[] | (.endpoint, .model, ."endpoint-config", .schedule) | length] | add == 0' out/.rehearsal/account/state.json
+    [ -z "$(find out/.rehearsal/account/s3 -type f)" ]
+}
+
+@test "a region without capacity: the next one serves, the meter says which" {
+    account --fault capacity:us-east-2
+    run -0 --separate-stderr sweep REGION=us-east-2,us-west-2
+    holds '.region == "us-west-2"' out/meter.jsonl
+    [ "$(endpoints)" = 0 ]
+}
+
+@test "a build that does not come up: the sweep fails with the container's error, nothing stays" {
+    account --fault fail:gpu-out-of-memory --speed 600
+    run ! --separate-stderr sweep
+    [[ $stderr = *"CUDA out of memory"* ]]
+    [ "$(endpoints)" = 0 ]
+}
+
+@test "make's group killed under lag: gone once the endpoint may be deleted" {
+    account --fault lag:10m --speed 120
+    set -m
+    sweep >/dev/null 2>sweep.log 3>&- &
+    local job=$!
+    set +m
+    until_up
+    kill -9 -- -"$job"
+    wait "$job" || true
+    until_gone 60
+}
+
+@test "all killed at once: the schedule deletes it" {
+    account --speed 120
+    set -m
+    sweep EXPIRES=15s >/dev/null 2>sweep.log 3>&- &
+    local job=$! p
+    set +m
+    until_up
+    kill -9 -- -"$job"
+    for p in $(pgrep -f 'sm-endpoint guard'); do
+        if tr '\0' '\n' <"/proc/$p/environ" 2>/dev/null | grep -qxF "AWS_ENDPOINT_URL=$AWS_ENDPOINT_URL"; then kill -9 "$p"; fi
+    done
+    wait "$job" || true
+    until_gone 60
+}
