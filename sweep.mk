@@ -3,6 +3,7 @@
 #
 #   make sweep                                     a small synthetic Gemma 4 E2B, builds text and emb4
 #   make sweep MODEL=DIR BUILDS="text emb4"        a checkpoint on disk
+#   make sweep SERVER='vllm serve {build} --port {port}'   served by any OpenAI-compatible server, or SERVER=URL; beside gpu-serve's rows
 #   REPACK, SERVE, MEASURE                         more options for the recipes, the server, pipelines/measure
 #
 # A chain that fails does not stop the others; make exits non-zero at the end.  With -j chains overlap, but measurements do not.
@@ -11,11 +12,12 @@ MODEL ?=
 BUILDS ?= text emb4
 TARGET ?= local
 OUT ?= out
-export OUT TARGET REPACK SERVE MEASURE
+SERVER ?=
+export OUT TARGET REPACK SERVE MEASURE SERVER
 # What targets that are endpoints take: see the head of pipelines/targets/rehearsal.
 export INSTANCE REGION EXPIRES FAULTS
 
-SWEEP_PROGRAMS := st-extract q4-regrid emb-untie ct-pack ct-check gpu-serve sm-invoke tabulate $(if $(filter-out local,$(TARGET)),sm-endpoint sm-local)
+SWEEP_PROGRAMS := st-extract q4-regrid emb-untie ct-pack ct-check gpu-decode gpu-serve sm-invoke tabulate $(if $(filter-out local,$(TARGET)),sm-endpoint sm-local)
 # Not every script in pipelines/ makes a build.
 RECIPES := $(filter-out chain measure publish,$(notdir $(shell find pipelines -maxdepth 1 -type f -perm -u+x)))
 TARGETS := $(notdir $(wildcard pipelines/targets/*))
@@ -25,11 +27,14 @@ SWEEP_MODEL = $(or $(MODEL),$(OUT)/source/$$(sha256sum <$(BIN)/st-synth | cut -c
 .PHONY: sweep sweep-source $(BUILDS:%=sweep-%)
 ## sweep: repack, check, serve and measure builds, print the table; MODEL=DIR BUILDS="text emb4" TARGET=local
 sweep: $(BUILDS:%=sweep-%)
-	@dir=$(OUT)/$$(basename "$(SWEEP_MODEL)" .safetensors); done=(); failed=; \
-	for build in $(BUILDS); do if [ -e "$$dir/$$build.json" ]; then done+=("$$dir/$$build.json"); else failed+=" $$build"; fi; done; \
+	@dir=$(OUT)/$$(basename "$(SWEEP_MODEL)" .safetensors); done=(); failed=; as=; \
+	if [ -n "$$SERVER" ]; then as=@$$(pipelines/targets/server name); fi; \
+	for build in $(BUILDS); do \
+	    if [ -n "$$as" ] && [ -e "$$dir/$$build.json" ]; then done+=("$$dir/$$build.json"); fi; \
+	    if [ -e "$$dir/$$build$$as.json" ]; then done+=("$$dir/$$build$$as.json"); else failed+=" $$build"; fi; done; \
 	if [ $${#done[@]} -gt 0 ]; then \
 	    $(BIN)/tabulate --format csv "$${done[@]}" >"$$dir/table.csv"; \
-	    $(BIN)/tabulate --table summary,bytes,identity "$${done[@]}" | tee "$$dir/table.md"; \
+	    $(BIN)/tabulate --table summary,bytes,identity$${as:+,peers} "$${done[@]}" | tee "$$dir/table.md"; \
 	fi; \
 	if [ -n "$$failed" ]; then echo "sweep: failed:$$failed: see the messages above" >&2; exit 1; fi
 

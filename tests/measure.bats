@@ -2,7 +2,8 @@
 # pipelines/measure against a client whose answers and times are known; targets/local with a server that only waits.
 load lib
 
-# A bin/ whose sm-invoke answers at once: a reply of n tokens takes 10 + 2n ms, requests start 1 ms apart; mul-0 is answered rightly.
+# A bin/ whose sm-invoke answers at once: a reply of n tokens takes 10 + 2n ms, requests start 1 ms apart; mul-0 is answered rightly.  Streamed, the
+# first token comes after 12 ms.
 fake_bin() {
     mkdir bin
     ln -s "$BIN/st-extract" "$BIN/tabulate" bin/
@@ -12,10 +13,13 @@ fake_bin() {
 cat >requests.part
 cat requests.part >>requests.jsonl
 echo "$*" >>calls
-jq -c --argjson cut "${CUT:-0}" --slurpfile all requests.part -n '$all | to_entries[] | .key as $i | .value
-    | {id, request_id: null, status: 200, scheduled_ms: $i, sent_ms: $i, ttft_ms: null, tpot_ms: null,
-       e2e_ms: (10.5 + 2 * .max_tokens), prompt_tokens: 9, completion_tokens: (.max_tokens - $cut),
-       text: (if .id == "mul-0" then " It is 1512.\n" else "no" end)}' <requests.part
+stream=false; [[ " $* " != *" --stream "* ]] || stream=true
+jq -c --argjson cut "${CUT:-0}" --argjson stream $stream --slurpfile all requests.part -n '$all | to_entries[] | .key as $i | .value
+    | {id, request_id: null, status: 200, scheduled_ms: $i, sent_ms: $i, ttft_ms: (if $stream then 12 else null end), tpot_ms: (if $stream then 2 else null end),
+       e2e_ms: (10.5 + 2 * .max_tokens), prompt_tokens: (.prompt_ids // [range(9)] | length), completion_tokens: (.max_tokens - $cut),
+       text: (if .id == "mul-0" then " It is 1512.\n" else "no" end)}
+    + (if $stream then {chunk_ms: [range(.max_tokens) | 12 + 2 * .]} else {} end)' <requests.part
+[[ " $* " != *" --rate "* ]] || exit "${LOADFAIL:-0}"
 [ -z "${FAIL:-}" ] || { echo "sm-invoke: 1 of 40 requests failed; the first: HTTP 500" >&2; exit 69; }
 F
     chmod +x bin/sm-invoke
@@ -28,7 +32,8 @@ a_build() {
     rm -f build/golden* build/steps*
 }
 
-measure() { "$ROOT/pipelines/measure" --url http://127.0.0.1:9 --facts facts.json --model m --build text --target local -o r.json "$@" build; }
+whole() { "$ROOT/pipelines/measure" --url http://127.0.0.1:9 --facts facts.json --model m --build text --target local -o r.json "$@" build; }
+measure() { whole --parts replies,parallel,questions "$@"; }        # the published method alone
 
 setup() {
     cd "$BATS_TEST_TMPDIR" || return 1
@@ -39,10 +44,10 @@ setup() {
 
 @test "the result holds every request, the setting and the build" {
     run -0 --separate-stderr measure
-    [[ $stderr == *"nano model"*"3 replies of 16 and of 512 tokens"* ]]
+    [[ $stderr == *"nano model"*"15 replies of 16 and of 512 tokens"* ]]
     holds '.schema == "q4sweep-result/1" and .model == "m" and .build == "text" and .target == "local"' r.json
-    holds '.settings | .reduced and .repeats == 3 and .short_tokens == 16 and .long_tokens == 512 and .temperature == 0' r.json
-    holds '(.short | length) == 3 and (.long | length) == 3 and all(.short[]; .completion_tokens == 16) and all(.long[]; .e2e_ms == 1034.5)' r.json
+    holds '.settings | .reduced and .repeats == 15 and .short_tokens == 16 and .long_tokens == 512 and .temperature == 0' r.json
+    holds '(.short | length) == 15 and (.long | length) == 15 and all(.short[]; .completion_tokens == 16) and all(.long[]; .e2e_ms == 1034.5)' r.json
     holds '[.parallel[] | [.concurrency, .tokens, (.requests | length)]] == [[1, 64, 1], [4, 256, 4], [16, 1024, 16]]' r.json
     holds '[.parallel[].wall_ms] == [138.5, 141.5, 153.5]' r.json
     holds '(.questions | length) == 40 and ([.questions[] | select(.right)] | map(.id)) == ["mul-0"]' r.json
@@ -64,7 +69,7 @@ setup() {
 
 @test "timed requests have fixed lengths; questions go one user message each" {
     measure
-    [ "$(jq -s 'map(select(.ignore_eos)) | length' requests.jsonl)" = 27 ]
+    [ "$(jq -s 'map(select(.ignore_eos)) | length' requests.jsonl)" = 51 ]
     jq -es --slurpfile asked "$ROOT/data/questions.jsonl" \
         'map(select(.ignore_eos | not)) | map([.id, .messages]) == ($asked | map([.id, [{role: "user", content: .prompt}]]))' requests.jsonl
     [ "$(sort calls | uniq -c | tr -s ' ' | tr '\n' ';')" = " 3 --url http://127.0.0.1:9 --concurrency 1; 1 --url http://127.0.0.1:9 --concurrency 16; 1 --url http://127.0.0.1:9 --concurrency 4;" ]
@@ -96,11 +101,76 @@ setup() {
     [ ! -e r.json ]
 }
 
+@test "streams, long prompts, open loop: what was sent, what is kept" {
+    whole --goodput ttft:50,e2e:500
+    holds '.stream | map([.concurrency, (.requests | length)]) == [[1, 15], [4, 15], [16, 16]]' r.json
+    holds '.stream[0].requests[0] | .ttft_ms == 12 and (.chunk_ms | length) == 32 and .completion_tokens == 32 and (has("text") or has("request") | not)' r.json
+    holds '.prefill | map([.prompt_tokens, (.requests | length), .requests[0].prompt_tokens]) == [[512, 3, 512], [2048, 3, 2048]]' r.json
+    # parallel reached 1024 tokens in 153.5 ms, replies have 32: 208.5 a second, and shares of it for two seconds
+    holds '.load | map([.rate, (.requests | length)]) == [[52.117, 105], [104.235, 209], [156.352, 313], [208.469, 400], [260.586, 400]]' r.json
+    holds '.settings.goodput == {ttft_ms: 50, e2e_ms: 500} and .ping_ms == [] and (.skipped[0] | startswith("ping: "))' r.json
+    # No two prompts of these parts are the same, and none but the study's is used twice.
+    [ "$(jq -c 'select(.id | test("^(stream|rate|warm|prompt)")) | .messages // .prompt_ids' requests.jsonl | sort | uniq -d | wc -l)" = 0 ]
+    [ "$(jq -c 'select(.prompt_ids) | .prompt_ids[1:9]' requests.jsonl | sort -u | wc -l)" = 6 ]
+    run -0 tabulate --table latency,load r.json
+    [[ $output == *"| text | 512 | 1 | 3 | 12.0 | 12.0 | 12.0 | 2.00 | 2.00 | 2.00 |"* && $output == *"Good: TTFT \\<= 50 ms, E2E \\<= 500 ms."* ]]
+}
+
+@test "a prompt that the server cannot take is skipped, and the result says so; requests that fail under load are kept" {
+    jq '.engine.max_model_len = 1000' facts.json >f && mv f facts.json
+    LOADFAIL=69 whole --rates 5
+    holds '(.prefill | length) == 1 and any(.skipped[]; . == "prompts of 2048 tokens: the server takes 1000") and (.load | map(.rate)) == [5]' r.json
+    run -0 tabulate --table caveats r.json
+    [[ $output == *"m text: not measured: prompts of 2048 tokens: the server takes 1000."* ]]
+}
+
+@test "where an hour costs something: five repeats and the study's parts, unless asked" {
+    jq '.machine.usd_per_hour = 1.5' facts.json >f && mv f facts.json
+    whole
+    holds '(.short | length) == 5 and .stream == [] and .load == [] and .settings.parts == ["replies", "parallel", "questions", "ping"]' r.json
+    whole --repeats 2 --parts replies,stream
+    holds '(.short | length) == 2 and (.stream | length) == 3 and .parallel == []' r.json
+}
+
+@test "a pair: two builds in turns, reply by reply, each with a result of its own" {
+    sed '/^cat >/,$d' bin/sm-invoke >f
+    cat >>f <<'F'
+while IFS= read -r line; do
+    echo "$2 $(jq -r .id <<<"$line")" >>turns
+    jq -c '{id, sent_ms: 1, e2e_ms: (2 * .max_tokens), completion_tokens: .max_tokens, text: "x"}' <<<"$line"
+done
+F
+    mv f bin/sm-invoke
+    chmod +x bin/sm-invoke
+    cp -r build other
+    "$ROOT/pipelines/measure" --parts replies --repeats 2 --url http://a --facts facts.json --model m --build text --target local -o a.json build \
+        --pair --url http://b --facts facts.json --build emb4 -o b.json other
+    diff turns - <<'T'
+http://a short-16-0
+http://b short-16-0
+http://a long-512-0
+http://b long-512-0
+http://a short-16-1
+http://b short-16-1
+http://a long-512-1
+http://b long-512-1
+T
+    holds '.build == "text" and .settings.pair and (.long | length) == 2' a.json
+    holds '.build == "emb4" and .model == "m" and .target == "local" and (.short | length) == 2' b.json
+    run -64 "$ROOT/pipelines/measure" --parts replies --url http://a --facts facts.json --model m --build text --target local -o a.json build \
+        --pair --url http://b --facts facts.json --build emb4 -o a.json other
+}
+
 @test "mistakes" {
     run -64 measure --repeats 0
     run -64 measure --repeats x
     run -64 measure --concurrency 1,,2
     run -64 measure --nonsense
+    run -64 measure --nonsense x
+    run -64 measure --parts replies,sleep
+    run -64 measure --rates fast
+    run -64 measure --goodput 5
+    run -64 measure --prompts 512,
     run -64 measure --long 16
     run -64 measure build
     run -64 "$ROOT/pipelines/measure"

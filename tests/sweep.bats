@@ -31,6 +31,7 @@ F
         chmod +x "pipelines/$build"
     done
     for p in q4-regrid emb-untie ct-pack; do echo "$p" | program $p; done
+    echo "echo null" | program gpu-decode
     program ct-check <<'F'
 #!/bin/bash
 echo "check" >>calls.log
@@ -50,7 +51,7 @@ F
 echo measuring >>running
 [ "$(wc -l <running)" = 1 ] || echo overlap >>calls.log
 [ ! -e slow ] || sleep 30
-jq -c '{id, sent_ms: 1, e2e_ms: (2.0 * .max_tokens), completion_tokens: .max_tokens, text: "x"}'
+jq -c '{id, sent_ms: 1, e2e_ms: (2.0 * .max_tokens), completion_tokens: .max_tokens, prompt_tokens: 9, text: "x"}'
 rm running
 F
     program st-synth <<F
