@@ -8,7 +8,7 @@ program() { cat >"bin/$1"; chmod +x "bin/$1"; }
 
 setup() {
     cd "$BATS_TEST_TMPDIR" || return 1
-    unset OUT TARGET BUILDS MODEL REPACK SERVE MEASURE MAKEFLAGS MAKELEVEL MFLAGS
+    unset SERVER OUT TARGET BUILDS MODEL REPACK SERVE MEASURE MAKEFLAGS MAKELEVEL MFLAGS
     need_program st-extract tabulate
     [ "$BATS_TEST_DESCRIPTION" != "${BATS_TEST_DESCRIPTION#real:}" ] || project
 }
@@ -17,7 +17,7 @@ project() {
     mkdir -p bin pipelines/targets
     cp "$BIN/st-extract" "$BIN/tabulate" bin/
     cp "$ROOT"/pipelines/{chain,measure,recipe.bash} pipelines/
-    cp "$ROOT/pipelines/targets/local" pipelines/targets/
+    cp "$ROOT"/pipelines/targets/{local,server} pipelines/targets/
     cp -r "$ROOT"/{data,sweep.mk} .
     printf '%s\n' 'SHELL := bash' '.SHELLFLAGS := -eu -o pipefail -c' 'BIN := bin' 'include sweep.mk' >Makefile
     for build in text emb4 ple4; do
@@ -183,7 +183,7 @@ no_litter() { [ -z "$(find out -name '*.part*' -o -name '.*.state')" ]; }
     run -2 make sweep BUILDS='text nonesuch'
     [[ $output == *"no build nonesuch: there are: emb4 ple4 text"* ]]
     run -2 make sweep TARGET=moon
-    [[ $output == *"no target moon: there are: local"* ]]
+    [[ $output == *"no target moon: there are: local server"* ]]
     run -2 make sweep MODEL=nowhere
     [[ $output == *"nowhere: no such checkpoint"* ]]
     [ ! -e calls.log ]
@@ -230,13 +230,61 @@ start_sweep() {
     no_litter
 }
 
+@test "SERVER: another server's rows stand beside the target's, under its name; what it started is gone" {
+    make sweep BUILDS=text
+    rm calls.log
+    cat >peer <<'F'
+#!/bin/bash
+# --port N BUILD: answers /v1/models by a child of its own
+echo $$ >>peers
+echo "peer $*" >>calls.log
+[ ! -e broken ] || { echo "peer: no such model" >&2; exit 3; }
+perl -MIO::Socket::INET -e '
+    $s = IO::Socket::INET->new(LocalAddr => "127.0.0.1", LocalPort => shift, Listen => 5, ReuseAddr => 1) or die;
+    while ($c = $s->accept) { $r = <$c>; $b = "{\"version\": \"7\", \"data\": [{\"id\": \"x\", \"max_model_len\": 4096}]}";
+        print $c "HTTP/1.0 200 OK\r\nContent-Length: ".length($b)."\r\n\r\n$b"; close $c }' "$2" &
+echo $! >>peers
+wait
+F
+    chmod +x peer
+    need_command perl
+    run -0 --separate-stderr make sweep BUILDS=text SERVER="A=1 $PWD/peer --port {port} {build}"
+    [[ $output == *"| text on local | 500.0 |"*"| text on peer | 500.0 |"*"| text | peer | peer 7 | 500.0 | 1.00 |"* ]]
+    holds '.target == "peer" and .engine.name == "peer" and .engine.version == "7" and .engine.max_model_len == 4096
+           and (.tool.command | test("SERVER="))' out/e2b-nano/text@peer.json
+    grep -q "^peer --port [0-9]* .*out/e2b-nano/text-" calls.log
+    cp peers servers
+    server_gone
+    # the next time nothing is left to do; a server that does not start fails, and the other's rows stay
+    rm calls.log
+    run -0 --separate-stderr make sweep BUILDS=text SERVER="A=1 $PWD/peer --port {port} {build}"
+    [ ! -e calls.log ]
+    touch broken
+    run -2 --separate-stderr make sweep BUILDS=text SERVER="$PWD/peer --port {port}"
+    [[ $stderr == *"peer: no such model"*"peer ended before it answered"* && $output == *"| text | 500.0 |"* ]]
+    run -2 make sweep BUILDS=text SERVER="$PWD/peer"
+    [[ $output == *"{port} is missing"* ]]
+    no_litter
+}
+
+@test "SERVER: make killed outright, the server and its children are gone within seconds" {
+    printf '%s\n' '#!/bin/bash' 'echo $$ >>servers' 'sleep 1000 & echo $! >>servers' 'wait' >peer
+    chmod +x peer
+    setsid make sweep BUILDS=text SERVER="$PWD/peer {port}" >make.log 2>&1 3>&- &
+    make_pid=$!
+    for _ in $(seq 200); do [ "$(cat servers 2>/dev/null | wc -l)" = 2 ] && break; sleep 0.05; done
+    kill -KILL "$make_pid"
+    server_gone
+}
+
 @test "real: the whole sweep of a nano E2B" {
     need_program st-synth st-extract q4-regrid emb-untie ct-pack ct-check gpu-serve sm-invoke tabulate
     [ -x "$ROOT/pipelines/text" ] && [ -x "$ROOT/pipelines/emb4" ]
     run -0 --separate-stderr make --no-print-directory -C "$ROOT" CONFIG="$Q4CONFIG" OUT="$PWD/out" sweep
     [[ $output == *"### e2b-nano"*"| text |"*"| emb4 |"* ]]
     for build in text emb4; do
-        holds '(.questions | length) == 40 and .weights.bytes_by_class.linear > 0 and (.weights.provenance | length) > 0
+        holds '(.questions | length) == 40 and .weights.read_per_token.int4 > 0 and .weights.regrid.off_grid == 0 and (.stream | length) == 3
+               and (.prefill | length) == 2 and (.load | length) == 5 and (.ping_ms | length) == 15 and .weights.bytes_by_class.linear > 0 and (.weights.provenance | length) > 0
                and .weights.manifest_sha256 != null and .engine.device == "cpu" and .engine.kv_tokens > 0' "out/e2b-nano/$build.json"
     done
     # int4 embeddings are smaller than 16-bit ones

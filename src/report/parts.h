@@ -14,7 +14,9 @@ size_t model_end(const struct results *rs, size_t from);
 /* All levels of concurrency in the files, rising; freed by the caller. */
 long long *levels_of(const struct results *rs, size_t *n);
 const struct result *find_build(const struct results *rs, const struct result *like, const char *build);
-/* Columns model, build, target, and their cells: readers see the target in the build's name where the model's rows differ in it. */
+/* The build, and where it was served when the model's rows differ in that: "text on local".  Freed by the caller. */
+char *row_name(const struct results *rs, const struct result *r);
+/* Columns model, build, target, and their cells; readers see the row's name. */
 void name_columns(struct table *t);
 void name_cells(struct table *t, const struct results *rs, const struct result *r);
 /* Columns ratio, its interval and its winner against `base`'s name; the cells. */

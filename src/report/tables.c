@@ -133,18 +133,23 @@ void name_columns(struct table *t)
     table_column(t, "target", COL_TEXT | COL_DATA, "target");
 }
 
-void name_cells(struct table *t, const struct results *rs, const struct result *r)
+char *row_name(const struct results *rs, const struct result *r)
 {
     bool one_target = true;
 
     for (size_t i = 0; i < rs->n; i++)
         one_target &= strcmp(rs->item[i].model, r->model) || !strcmp(rs->item[i].target, r->target);
+    return one_target ? xstrdup(r->build) : xasprintf("%s on %s", r->build, r->target);
+}
+
+void name_cells(struct table *t, const struct results *rs, const struct result *r)
+{
+    char *name = row_name(rs, r);
+
     cell_text(t, r->model);
-    if (one_target)
-        cell_text(t, r->build);
-    else
-        cell_as(t, r->build, "%s on %s", r->build, r->target);
+    cell_as(t, r->build, "%s", name);
     cell_text(t, r->target);
+    free(name);
 }
 
 void ratio_columns(struct table *t, const char *base)

@@ -23,8 +23,11 @@ static void measured_notes(struct table *t, const struct results *rs, size_t fro
             seen |= !strcmp(rs->item[k].setting, rs->item[i].setting);
         mixed |= strcmp(rs->item[i].setting, rs->item[from].setting) != 0;
         for (size_t k = i; k < to && !seen; k++)
-            if (!strcmp(rs->item[k].setting, rs->item[i].setting))
-                snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", names[0] ? ", " : "", rs->item[k].build);
+            if (!strcmp(rs->item[k].setting, rs->item[i].setting)) {
+                char *name = row_name(rs, &rs->item[k]);
+                snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", names[0] ? ", " : "", name);
+                free(name);
+            }
         if (!seen)
             table_note(t, "Measured (%s): %s.", names, rs->item[i].setting);
     }
@@ -164,10 +167,9 @@ void make_identity(struct doc *d, const struct view *v)
             const struct result *o = &v->rs->item[k];
             char key[120];
             snprintf(key, sizeof key, "as_%.40s_%.40s", o->build, o->target);
-            if (strcmp(o->target, v->rs->item[from].target))
-                table_column(t, key, 0, "%s on %s", o->build, o->target);
-            else
-                table_column(t, key, 0, "%s", o->build);
+            char *name = row_name(v->rs, o);
+            table_column(t, key, 0, "%s", name);
+            free(name);
         }
         for (size_t i = from; i < to; i++) {
             name_cells(t, v->rs, &v->rs->item[i]);
