@@ -17,7 +17,7 @@ export OUT TARGET REPACK SERVE MEASURE SERVER
 # What targets that are endpoints take: see the head of pipelines/targets/rehearsal.
 export INSTANCE REGION EXPIRES FAULTS
 
-SWEEP_PROGRAMS := st-extract q4-regrid emb-untie ct-pack ct-check gpu-decode gpu-serve sm-invoke tabulate $(if $(filter-out local,$(TARGET)),sm-endpoint sm-local)
+SWEEP_PROGRAMS := st-extract q4-regrid emb-untie ct-pack ct-check gpu-decode gpu-serve sm-invoke tabulate $(if $(filter rehearsal sagemaker,$(TARGET)),sm-endpoint sm-local)
 # Not every script in pipelines/ makes a build.
 RECIPES := $(filter-out chain measure publish,$(notdir $(shell find pipelines -maxdepth 1 -type f -perm -u+x)))
 TARGETS := $(notdir $(wildcard pipelines/targets/*))
