@@ -37,21 +37,32 @@ static void catch_signals(void)
     sigaction(SIGHUP, &a, NULL);
 }
 
+/* What lives as long as the program. */
+static struct aws_session session;
+
+static void *keep(void *p)
+{
+    static void **kept;
+    static size_t n;
+    kept = xreallocarray(kept, n + 1, sizeof *kept);
+    return kept[n++] = p;
+}
+
 /* --- what the options say ------------------------------------------------------------------------------------------- */
 
 /* "a,b,c" as a NULL-terminated list. */
 static const char **split(const char *text)
 {
     size_t n = 0;
-    char *copy = xstrdup(text), *save = NULL;
-    const char **list = xcalloc(strlen(text) / 2 + 3, sizeof *list);
+    char *copy = keep(xstrdup(text)), *save = NULL;
+    const char **list = keep(xcalloc(strlen(text) / 2 + 3, sizeof *list));
     for (char *p = strtok_r(copy, ",", &save); p; p = strtok_r(NULL, ",", &save)) list[n++] = p;
     return list;
 }
 
-static const char **regions(const struct aws_session *s)
+static const char **regions(void)
 {
-    const char *text = opt.region ? opt.region : aws_config_region(s->config);
+    const char *text = opt.region ? opt.region : aws_config_region(session.config);
     if (!text || !*text) opt_usage("--region is missing: give one, or set AWS_REGION");
     const char **list = split(text);
     for (size_t i = 0; list[i]; i++)
@@ -88,7 +99,7 @@ static json_t *environment(void)
         if (!good) opt_usage("--env %.*s: expected NAME=VALUE with a name of letters, digits and _", (int)n, text);
         if (!value) opt_usage("--env %s: is not set here: give %s=VALUE", text, text);
         if (strlen(value) > 1024) opt_usage("--env %.*s: a value has at most 1024 characters", (int)n, text);
-        json_object_set_new(v, xstrndup(text, n), json_message(value));
+        json_object_setn_new(v, text, n, json_message(value));
     }
     if (json_object_size(v) > 100) opt_usage("--env: at most 100");
     return v;
@@ -123,16 +134,16 @@ static const char *endpoint_name(const char *text)
     char *at = strchr(text, '@');
     if (at) {                           /* NAME@REGION, as `up` prints it */
         if (!opt.region) opt.region = at + 1;
-        text = xstrndup(text, (size_t)(at - text));
+        text = keep(xstrndup(text, (size_t)(at - text)));
     }
     if (!aws_name_is_valid(text)) opt_usage("%s: no endpoint's name: letters, digits and inner -, at most 63", text);
     return text;
 }
 
-static void open_session(struct aws_session *s)
+static void open_session(void)
 {
     struct err e = {0};
-    if (aws_session_open(s, opt.profile, &e)) die(&e);
+    if (aws_session_open(&session, opt.profile, &e)) die(&e);
 }
 
 /* --- up, wait ------------------------------------------------------------------------------------------------------- */
@@ -171,10 +182,13 @@ _Noreturn static void end_stopped(const char *name, const char *region, const st
     exit(128 + stopped);
 }
 
-static int end_watch(const char *name, const char *region, const struct watched *w)
+static int end_watch(const char *name, const char *region, struct watched *w)
 {
     switch (w->outcome) {
-    case OUTCOME_SERVING: print_endpoint(name, region, w, "InService"); return 0;
+    case OUTCOME_SERVING:
+        print_endpoint(name, region, w, "InService");
+        watched_free(w);
+        return 0;
     case OUTCOME_STOPPED: end_stopped(name, region, w);
     case OUTCOME_LATE:
         print_endpoint(name, region, w, "Creating");
@@ -189,7 +203,6 @@ static int end_watch(const char *name, const char *region, const struct watched 
 
 static int do_up(const char *operand)
 {
-    struct aws_session s;
     struct err e = {0};
     struct watched w;
     char region[32] = "";
@@ -198,29 +211,30 @@ static int do_up(const char *operand)
     check_up(instances);
     struct deployment d = {.name = name, .role = opt.role, .image = opt.image, .model = opt.model, .schedule_role = opt.schedule_role, .instances = instances,
         .environment = environment(), .ami = opt.ami, .startup_s = opt.startup, .download_s = opt.download, .expires = expiry(), .wait = !opt.no_wait, .watch = watching()};
-    open_session(&s);
-    d.regions = regions(&s);
-    if (aws_session_refresh(&s, &e)) die(&e);
-    if (d.expires && s.credentials.expires && s.credentials.expires < d.expires)
+    open_session();
+    d.regions = regions();
+    if (aws_session_refresh(&session, &e)) die(&e);
+    if (d.expires && session.credentials.expires && session.credentials.expires < d.expires)
         warn_msg("the credentials end before the endpoint expires: what is stuck then is deleted by its schedule alone");
     catch_signals();
-    if (endpoint_up(&s, &d, opt.profile, region, &w, &e)) die(&e);
+    if (endpoint_up(&session, &d, opt.profile, region, &w, &e)) die(&e);
+    json_decref(d.environment);
     if (d.wait) return end_watch(name, region, &w);
     print_endpoint(name, region, &w, "Creating");
+    watched_free(&w);
     return 0;
 }
 
 static int do_wait(const char *operand)
 {
-    struct aws_session s;
     struct err e = {0};
     struct watched w;
     const char *name = endpoint_name(operand);
-    open_session(&s);
-    const char *region = regions(&s)[0];
+    open_session();
+    const char *region = regions()[0];
     struct watch how = watching();
     catch_signals();
-    if (endpoint_watch(&s, region, name, &how, &w, &e)) {
+    if (endpoint_watch(&session, region, name, &how, &w, &e)) {
         fprintf(stderr, "%s: %s@%s may still be running: sm-endpoint delete %s --region %s deletes it\n", prog_name, name, region, name, region);
         die(&e);
     }
@@ -229,24 +243,23 @@ static int do_wait(const char *operand)
 
 /* --- status, facts, logs -------------------------------------------------------------------------------------------- */
 
-static json_t *describe(struct aws_session *s, const char *region, const char *name)
+static json_t *describe(const char *region, const char *name)
 {
     struct err e = {0};
     json_t *v = NULL;
-    if (sagemaker_describe(s, region, SAGEMAKER_ENDPOINT, name, &v, NULL, &e)) die(&e);
+    if (sagemaker_describe(&session, region, SAGEMAKER_ENDPOINT, name, &v, NULL, &e)) die(&e);
     return v;
 }
 
 static int do_status(const char *operand)
 {
-    struct aws_session s;
     const char *name = endpoint_name(operand);
-    open_session(&s);
-    const char *region = regions(&s)[0];
-    json_t *v = describe(&s, region, name);
+    open_session();
+    const char *region = regions()[0];
+    json_t *v = describe(region, name);
     if (!v) die_msg(EXIT_UNAVAILABLE, "%s@%s: there is no such endpoint", name, region);
     const char *state = json_string_value(json_object_get(v, "EndpointStatus")), *reason = json_string_value(json_object_get(v, "FailureReason"));
-    struct watched w = {.instance = endpoint_instance(&s, region, name), .created = endpoint_created(v), .reason = reason ? xstrdup(reason) : NULL};
+    struct watched w = {.instance = endpoint_instance(&session, region, name), .created = endpoint_created(v), .reason = reason ? xstrdup(reason) : NULL};
     if (opt.json) {
         print_endpoint(name, region, &w, state);
     } else {
@@ -254,14 +267,16 @@ static int do_status(const char *operand)
         endpoint_cost(cost, sizeof cost, region, w.instance, w.created);
         printf("%s@%s\t%s\t%lds\t%s%s%s\n", name, region, state, (long)(time(NULL) - w.created), cost, reason ? "\t" : "", reason ? reason : "");
     }
+    watched_free(&w);
+    json_decref(v);
     return 0;
 }
 
-static json_t *log_events(struct aws_session *s, const char *region, const char *name, long long since_ms)
+static json_t *log_events(const char *region, const char *name, long long since_ms)
 {
     struct err e = {0};
     json_t *events;
-    if (sagemaker_log(s, region, name, since_ms, &events, &e)) die(&e);
+    if (sagemaker_log(&session, region, name, since_ms, &events, &e)) die(&e);
     return events;
 }
 
@@ -274,16 +289,21 @@ static int do_facts(const char *operand)
         facts = containerlog_read(opt.from, opt.created, opt.stream, &e);
         if (!facts) die(&e);
     } else {
-        struct aws_session s;
-        const char *name = endpoint_name(operand);
-        open_session(&s);
-        const char *region = regions(&s)[0];
-        json_t *v = describe(&s, region, name);
+            const char *name = endpoint_name(operand);
+        open_session();
+        const char *region = regions()[0];
+        json_t *v = describe(region, name);
         long long since = v ? (long long)(json_number_value(json_object_get(v, "CreationTime")) * 1000) : 0;
-        struct containerlog *l = containerlog_of(log_events(&s, region, name, since), since, opt.stream);
+        json_t *events = log_events(region, name, since);
+        struct containerlog *l = containerlog_of(events, since, opt.stream);
         facts = containerlog_facts(l);
+        containerlog_free(l);
+        json_decref(events);
+        json_decref(v);
     }
-    return json_line(stdout, facts) ? EXIT_IO : 0;
+    if (json_line(stdout, facts)) die_msg(EXIT_IO, "stdout: cannot be written");
+    json_decref(facts);
+    return 0;
 }
 
 /* By eventId, since pages overlap in time. */
@@ -303,18 +323,19 @@ static void print_new(const json_t *events, json_t *seen)
 
 static int do_logs(const char *operand)
 {
-    struct aws_session s;
     const char *name = endpoint_name(operand);
-    open_session(&s);
-    const char *region = regions(&s)[0];
-    json_t *v = describe(&s, region, name), *seen = json_object();
+    open_session();
+    const char *region = regions()[0];
+    json_t *v = describe(region, name), *seen = json_object();
     long long since = v ? (long long)(json_number_value(json_object_get(v, "CreationTime")) * 1000) : 0;
     catch_signals();
     do {
-        json_t *events = log_events(&s, region, name, since);
+        json_t *events = log_events(region, name, since);
         print_new(events, seen);
         json_decref(events);
-    } while (opt.follow && endpoint_pause(opt.poll > 0 ? opt.poll : endpoint_poll(&s, region), &stopped));
+    } while (opt.follow && endpoint_pause(opt.poll > 0 ? opt.poll : endpoint_poll(&session, region), &stopped));
+    json_decref(seen);
+    json_decref(v);
     if (stopped) raise((signal(stopped, SIG_DFL), stopped));
     return 0;
 }
@@ -322,14 +343,16 @@ static int do_logs(const char *operand)
 /* --- delete, list --------------------------------------------------------------------------------------------------- */
 
 /* The journal's entry, if it has one. */
-static struct journal_entry entry_of(const struct aws_session *s, const char *name, const char *region)
+static struct journal_entry entry_of(const char *name, const char *region)
 {
     struct journal_entry *list, found = {.name = (char *)name, .region = (char *)region, .profile = (char *)opt.profile, .expires = 1};
     struct err e = {0};
     size_t n;
     bool overridden = false;
-    char *url = aws_config_url(s->config, "sagemaker", region, &overridden, &e);
+    char *url = aws_config_url(session.config, "sagemaker", region, &overridden, &e);
     if (!url || journal_load(&list, &n, &e)) die(&e);
+    keep(url);
+    keep(list);
     found.url = overridden ? url : NULL;
     for (size_t i = 0; i < n; i++)
         if (!strcmp(list[i].name, name) && !strcmp(list[i].region, region) && !list[i].url == !found.url && (!found.url || !strcmp(list[i].url, found.url))) found = list[i];
@@ -338,17 +361,16 @@ static struct journal_entry entry_of(const struct aws_session *s, const char *na
 
 static int do_delete(const char *operand)
 {
-    struct aws_session s;
     struct err e = {0};
     const char *name = endpoint_name(operand);
-    open_session(&s);
-    const char **where = regions(&s);
+    open_session();
+    const char **where = regions();
     catch_signals();
     for (size_t i = 0; where[i]; i++) {
-        struct journal_entry x = entry_of(&s, name, where[i]);
+        struct journal_entry x = entry_of(name, where[i]);
         bool here = aws_url_is_loopback(x.url ? x.url : "");
         struct teardown t = {.poll = opt.poll, .patience = opt.timeout > 0 ? opt.timeout : here ? 30 : 900, .stop = &stopped};
-        if (endpoint_teardown(&s, &x, &t, &e)) {
+        if (endpoint_teardown(&session, &x, &t, &e)) {
             if (!stopped) die(&e);
             fprintf(stderr, "%s: %s\n", prog_name, e.msg);
             raise((signal(stopped, SIG_DFL), stopped));
@@ -358,15 +380,15 @@ static int do_delete(const char *operand)
     return 0;
 }
 
-static void print_listed(struct aws_session *s, const char *region, const json_t *v)
+static void print_listed(const char *region, const json_t *v)
 {
     struct err e = {0};
     const char *name = json_string_value(json_object_get(v, "EndpointName")), *arn = json_string_value(json_object_get(v, "EndpointArn"));
     const char *state = json_string_value(json_object_get(v, "EndpointStatus"));
     char sweep[128] = "";
     bool ours = false;
-    if (!name || !arn || sagemaker_tag(s, region, arn, "q4sweep", sweep, sizeof sweep, &ours, &e)) die_msg(e.code ? e.code : EXIT_DATA, "%s", e.code ? e.msg : "ListEndpoints: no names");
-    char *instance = endpoint_instance(s, region, name), cost[200];
+    if (!name || !arn || sagemaker_tag(&session, region, arn, "q4sweep", sweep, sizeof sweep, &ours, &e)) die_msg(e.code ? e.code : EXIT_DATA, "%s", e.code ? e.msg : "ListEndpoints: no names");
+    char *instance = endpoint_instance(&session, region, name), cost[200];
     time_t created = endpoint_created(v);
     double usd = endpoint_usd(region, instance, created);
     if (opt.json) {
@@ -383,15 +405,14 @@ static void print_listed(struct aws_session *s, const char *region, const json_t
 
 static int do_list(void)
 {
-    struct aws_session s;
     struct err e = {0};
-    open_session(&s);
-    const char **where = regions(&s);
+    open_session();
+    const char **where = regions();
     for (size_t i = 0; where[i]; i++) {
         json_t *list, *v;
         size_t k;
-        if (sagemaker_list(&s, where[i], SAGEMAKER_ENDPOINT, &list, &e)) die(&e);
-        json_array_foreach(list, k, v) print_listed(&s, where[i], v);
+        if (sagemaker_list(&session, where[i], SAGEMAKER_ENDPOINT, &list, &e)) die(&e);
+        json_array_foreach(list, k, v) print_listed(where[i], v);
         json_decref(list);
     }
     return 0;
@@ -401,15 +422,14 @@ static int do_list(void)
 
 static int do_quota(void)
 {
-    struct aws_session s;
     struct err e = {0};
-    open_session(&s);
-    const char **where = regions(&s), **types = opt.instance ? split(opt.instance) : NULL;
+    open_session();
+    const char **where = regions(), **types = opt.instance ? split(opt.instance) : NULL;
     bool enough = true;
     for (size_t i = 0; where[i]; i++) {
         json_t *quotas, *v;
         const char *type;
-        if (quota_endpoint_usage(&s, where[i], &quotas, &e)) die(&e);
+        if (quota_endpoint_usage(&session, where[i], &quotas, &e)) die(&e);
         for (size_t k = 0; types && types[k]; k++) {
             enough = enough && json_integer_value(json_object_get(quotas, types[k])) > 0;
             if (!json_object_get(quotas, types[k])) json_object_set_new(quotas, types[k], json_integer(0));
@@ -427,13 +447,12 @@ static int do_quota(void)
 
 static int do_image(void)
 {
-    struct aws_session s;
     struct err e = {0};
     char *tag;
-    open_session(&s);
-    const char **where = regions(&s);
+    open_session();
+    const char **where = regions();
     for (size_t i = 0; where[i]; i++) {
-        char *image = image_newest(&s, where[i], &tag, &e);
+        char *image = image_newest(&session, where[i], &tag, &e);
         if (!image) die(&e);
         printf("%s\t%s\n", image, tag);
         free(image);
@@ -444,12 +463,11 @@ static int do_image(void)
 
 static int do_upload(const char *directory, const char *destination)
 {
-    struct aws_session s;
     struct err e = {0};
     if (!directory || !destination) opt_usage("upload: expected DIRECTORY s3://BUCKET/PREFIX");
-    open_session(&s);
-    struct s3_upload u = {.directory = directory, .destination = destination, .region = regions(&s)[0], .parallel = opt.parallel};
-    if (s3_upload(&s, &u, &e)) die(&e);
+    open_session();
+    struct s3_upload u = {.directory = directory, .destination = destination, .region = regions()[0], .parallel = opt.parallel};
+    if (s3_upload(&session, &u, &e)) die(&e);
     return 0;
 }
 
@@ -458,32 +476,32 @@ static int do_upload(const char *directory, const char *destination)
 /* Every tagged endpoint of the regions, whatever any journal says. */
 static int sweep_tagged(void)
 {
-    struct aws_session s;
     struct err e = {0};
     int code = 0;
-    open_session(&s);
-    const char **where = regions(&s);
+    open_session();
+    const char **where = regions();
     for (size_t i = 0; where[i]; i++) {
         json_t *list, *v;
         size_t k;
-        if (sagemaker_list(&s, where[i], SAGEMAKER_ENDPOINT, &list, &e)) die(&e);
+        if (sagemaker_list(&session, where[i], SAGEMAKER_ENDPOINT, &list, &e)) die(&e);
         json_array_foreach(list, k, v) {
             const char *name = json_string_value(json_object_get(v, "EndpointName")), *arn = json_string_value(json_object_get(v, "EndpointArn"));
             char value[64];
             bool ours = false;
             struct err fault = {0};
-            if (!name || !arn || sagemaker_tag(&s, where[i], arn, "q4sweep", value, sizeof value, &ours, &fault) || !ours) {
+            if (!name || !arn || sagemaker_tag(&session, where[i], arn, "q4sweep", value, sizeof value, &ours, &fault) || !ours) {
                 if (fault.code) die(&fault);
                 continue;
             }
-            struct journal_entry x = entry_of(&s, name, where[i]);
+            struct journal_entry x = entry_of(name, where[i]);
             struct teardown t = {.poll = opt.poll, .patience = opt.timeout > 0 ? opt.timeout : 900, .stop = &stopped};
             fprintf(stderr, "%s: deleting %s@%s\n", prog_name, name, where[i]);
-            if (endpoint_teardown(&s, &x, &t, &fault)) {
+            if (endpoint_teardown(&session, &x, &t, &fault)) {
                 fprintf(stderr, "%s: %s\n", prog_name, fault.msg);
                 code = fault.code;
             }
         }
+        json_decref(list);
     }
     return code;
 }
@@ -535,6 +553,7 @@ static int do_guard(char **command)
     catch_signals();
     int code = run_guarded(&g, command);
     if (guard_finish(&g, &e)) die(&e);
+    free(g.log);
     return code;
 }
 
@@ -600,6 +619,7 @@ int main(int argc, char **argv)
     int first = opt_parse(&spec, argc, argv);
     struct err e = {0};
     int code = run(argv[first], argv + first + 1, argc - first - 1);
+    aws_session_close(&session);
     if (finish_stdout(&e)) die(&e);
     return code;
 }

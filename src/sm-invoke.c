@@ -38,7 +38,7 @@ static void allow_connections(void)
 /* NAME or NAME@REGION. */
 static struct runtime *open_endpoint(const char *endpoint, const char *profile)
 {
-    static struct aws_session s;
+    static struct aws_session s;        /* as long as the program */
     struct err e = {0};
     const char *at = strchr(endpoint, '@');
     char *name = xstrndup(endpoint, at ? (size_t)(at - endpoint) : strlen(endpoint));
@@ -107,6 +107,7 @@ int main(int argc, char **argv)
     allow_connections();
     if (load_run(&o, in, stdout, &sum, &e)) die(&e);
     jsonl_close(in);
+    runtime_free(runtime);
     free(auth);
     if (finish_stdout(&e)) die(&e);
     if (sum.failed) die_msg(sum.first.code, "%ld of %ld requests failed; the first: %s", sum.failed, sum.lines, sum.first.msg);
