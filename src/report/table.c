@@ -182,9 +182,12 @@ static void md_table(struct buf *b, const struct doc *d, const struct table *t)
     }
 }
 
-static char *plot_of(const struct doc *d, const char *key)
+/* Above the first table of a key. */
+static char *plot_of(const struct doc *d, size_t i)
 {
-    char *path = d->plots ? xasprintf("%s/%s.svg", d->plots, key) : NULL, *svg = NULL;
+    const char *key = d->table[i].key;
+    const bool first = i == 0 || strcmp(d->table[i - 1].key, key);
+    char *path = d->plots && first ? xasprintf("%s/%s.svg", d->plots, key) : NULL, *svg = NULL;
     struct err e = {0};
     size_t n;
 
@@ -212,7 +215,7 @@ void doc_markdown(struct buf *b, const struct doc *d)
         buf_str(b, "### ");
         md_text(b, t->title);
         buf_str(b, "\n\n");
-        char *plot = plot_of(d, t->key);
+        char *plot = plot_of(d, i);
         if (plot)
             buf_printf(b, "![%s](%s/%s.svg)\n\n", t->key, d->plots, t->key);
         free(plot);
@@ -286,7 +289,7 @@ static const char STYLE[] =
     ".wide{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}\n"
     "th,td{padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top;overflow-wrap:normal}\n"
     "thead th{background:var(--head)}tbody th{font-weight:600}.n{text-align:right;white-space:nowrap}.na{color:var(--soft)}\n"
-    "td:not(.n){max-width:34rem;min-width:6rem;overflow-wrap:anywhere}figure{margin:0 0 1rem}figure svg{display:block;width:100%;height:auto;max-width:60rem}\n"
+    "td:not(.n){max-width:30rem;overflow-wrap:break-word}figure{margin:0 0 1rem}figure svg{display:block;width:100%;height:auto;max-width:60rem}\n"
     "@media print{:root{--fg:#000;--bg:#fff;--line:#999;--head:#eee;--soft:#444}body{max-width:none;font-size:10pt}.wide{overflow:visible}"
     "h2{break-after:avoid}tr,figure{break-inside:avoid}}\n";
 
@@ -310,7 +313,7 @@ void doc_html(struct buf *b, const struct doc *d)
         buf_str(b, "<h2>");
         html_text(b, t->title);
         buf_str(b, "</h2>\n");
-        char *plot = plot_of(d, t->key);
+        char *plot = plot_of(d, i);
         if (plot)
             buf_printf(b, "<figure>\n%s</figure>\n", strstr(plot, "<svg") ? strstr(plot, "<svg") : "");
         free(plot);
