@@ -374,19 +374,18 @@ static struct remote_range range_of(const struct source *src, const struct item 
 static int copy_from_remote(struct st_writer *w, struct remote *remote, const struct source *src, const struct items *all, struct err *e)
 {
     struct remote_range *range = xcalloc(all->n, sizeof *range);
-    char *buf = xmalloc(IO_CHUNK);
     for (size_t i = 0; i < all->n; i++)
         range[i] = range_of(src, &all->item[i]);
     int bad = remote_plan(remote, range, all->n, e);
     for (size_t i = 0; i < all->n && !bad; i++)
         for (uint64_t left = range[i].nbytes; left > 0 && !bad; ) {
-            size_t n = left < IO_CHUNK ? (size_t)left : IO_CHUNK;
-            bad = remote_next(remote, buf, n, e) != 0 || st_write(w, buf, n, e) != 0;
-            progress_add(n);
-            left -= n;
+            const char *data;
+            long n = remote_next(remote, &data, left < REMOTE_CHUNK ? (size_t)left : REMOTE_CHUNK, e);
+            bad = n < 0 || st_write(w, data, (size_t)n, e) != 0;
+            progress_add(n > 0 ? (uint64_t)n : 0);
+            left -= n > 0 ? (uint64_t)n : 0;
         }
     free(range);
-    free(buf);
     return bad ? -1 : 0;
 }
 

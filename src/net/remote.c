@@ -563,7 +563,7 @@ static int start_chunk(struct remote *r, struct chunk *c, struct err *e)
     }
     if (token_may_go(r, c->file->at))
         headers[n++] = r->authorization;
-    struct http_request q = {.method = "GET", .url = c->file->at, .headers = headers, .stall = STALL, .buffer = 256 << 10};
+    struct http_request q = {.method = "GET", .url = c->file->at, .headers = headers, .stall = STALL, .buffer = 100 << 10};
     struct http_sink sink = {chunk_data, chunk_done, c};
     c->asked = true;
     c->generation = c->file->generation;
@@ -623,29 +623,36 @@ static int keep_busy(struct remote *r, struct err *e)
     return 0;
 }
 
-int remote_next(struct remote *r, void *buf, size_t n, struct err *e)
+/* The first chunk's place is free once its last bytes were used. */
+static void retire(struct remote *r)
 {
-    char *to = buf;
-    while (n > 0) {
+    struct chunk *c = chunk_at(r, 0);
+    if (r->used > 0 && c->taken == c->n) {
+        r->first = (r->first + 1) % (size_t)r->connections;
+        r->used--;
+    }
+}
+
+long remote_next(struct remote *r, const char **data, size_t n, struct err *e)
+{
+    retire(r);
+    for (;;) {
         if (keep_busy(r, e) != 0)
             return -1;
         if (r->used == 0)
             return err_set(e, EXIT_BUG, "%s: read past the end of the plan", r->label);
         struct chunk *c = chunk_at(r, 0);
         size_t ready = c->have - c->taken, take = ready < n ? ready : n;
-        memcpy(to, c->data + c->taken, take);
-        to += take;
-        n -= take;
-        c->taken += take;
-        if (c->taken == c->n) {
-            r->first = (r->first + 1) % (size_t)r->connections;
-            r->used--;
-        } else if (take == 0 && http_run(r->http, 0.1, e) < 0)
+        if (take > 0) {
+            *data = c->data + c->taken;
+            c->taken += take;
+            return (long)take;
+        }
+        if (http_run(r->http, 0.1, e) < 0)
             return -1;
         if (r->fault.code)
             return err_set(e, r->fault.code, "%s", r->fault.msg);
     }
-    return 0;
 }
 
 /* What is in flight belongs to the old plan: a client of its own ends it at once. */
@@ -721,8 +728,16 @@ static long read_remote(void *ctx, void *buf, size_t n, struct err *e)
         memcpy(buf, f->head + g->at, take);
     } else {
         struct remote_range one = {f->name, g->at, take};
-        if (remote_plan(g->remote, &one, 1, e) != 0 || remote_next(g->remote, buf, take, e) != 0)
+        const char *data;
+        if (remote_plan(g->remote, &one, 1, e) != 0)
             return -1;
+        for (size_t have = 0; have < take; ) {
+            long got = remote_next(g->remote, &data, take - have, e);
+            if (got < 0)
+                return -1;
+            memcpy((char *)buf + have, data, (size_t)got);
+            have += (size_t)got;
+        }
     }
     g->at += take;
     return (long)take;

@@ -43,6 +43,6 @@ struct store *remote_store(struct remote *r);
 struct remote_range { const char *file; uint64_t begin, nbytes; };
 /* What will be read next, in order; range is copied. Ends an earlier plan. */
 int remote_plan(struct remote *r, const struct remote_range *range, size_t n, struct err *e) MUST_CHECK;
-/* The next n bytes of the plan. */
-int remote_next(struct remote *r, void *buf, size_t n, struct err *e) MUST_CHECK;
+/* Some of the next bytes of the plan, at most n: how many, at *data until the next call; -1 error. */
+long remote_next(struct remote *r, const char **data, size_t n, struct err *e) MUST_CHECK;
 #endif

@@ -120,15 +120,17 @@ static void field(const char *head, const char *name, char *out, size_t n)
     snprintf(out, n, "%.*s", (int)len, p);
 }
 
-/* Read one request's head; false at the end of the connection. */
+/* Read one request's head; false at the end of the connection.  A client sends the next request after the answer to this one. */
 static bool read_request(struct conn *c, struct request *q)
 {
     char head[16384];
     size_t n = 0;
     while (n < sizeof head - 1) {
-        if (get(c, head + n, 1) <= 0)
+        long got = get(c, head + n, sizeof head - 1 - n);
+        if (got <= 0)
             return false;
-        head[++n] = 0;
+        n += (size_t)got;
+        head[n] = 0;
         if (n >= 4 && memcmp(head + n - 4, "\r\n\r\n", 4) == 0)
             break;
     }

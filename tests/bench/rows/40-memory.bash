@@ -5,7 +5,7 @@
 filters() {     # SCALE LABEL
     local scale=$1 label=$2 cost=$work/cost/memory-$1 recipe program stages
     rm -rf "$cost" && mkdir "$cost"
-    for recipe in emb4 fp8 int8; do
+    for recipe in emb4 fp8; do
         stages="timed $cost/st-synth st-synth --size e2b --scale $scale -o - | timed $cost/st-extract st-extract --text-only -"
         if [ $recipe = emb4 ]; then
             stages+=" | timed $cost/q4-regrid q4-regrid --only linears,ple,embed --report $work/report | timed $cost/emb-untie emb-untie | timed $cost/ct-pack-int4 ct-pack -o $work/out"
@@ -14,12 +14,12 @@ filters() {     # SCALE LABEL
         fi
         rm -rf "$work/out"
         bash -o pipefail -c "$stages" || fail "memory: this failed: $stages"
-        stages="st-synth --size e2b --scale $scale -o - | timed $cost/ct-check-$recipe ct-check -q --against - $work/out"
+        stages="st-synth --size e2b --scale $scale -o - | timed $cost/ct-check-$recipe ct-check -q --against - $work/out >/dev/null"
         bash -o pipefail -c "$stages" || fail "memory: this failed: $stages"
     done
     rm -rf "$work/out"
-    for program in st-synth st-extract q4-regrid emb-untie ct-pack-int4 ct-pack-fp8 ct-pack-int8 ct-check-emb4 ct-check-fp8; do
-        peak "memory-$scale-$program" "peak resident memory, ${program/-emb4/ --against emb4}, $label" 64 16 "$cost/$program"
+    for program in st-synth st-extract q4-regrid emb-untie ct-pack-int4 ct-pack-fp8 ct-check-emb4 ct-check-fp8; do
+        peak "memory-$scale-$program" "peak resident memory, $program, $label" 64 16 "$cost/$program"
     done
 }
 
