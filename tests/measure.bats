@@ -108,6 +108,7 @@ setup() {
     holds '.prefill | map([.prompt_tokens, (.requests | length), .requests[0].prompt_tokens]) == [[512, 3, 512], [2048, 3, 2048]]' r.json
     # parallel reached 1024 tokens in 153.5 ms, replies have 32: 208.5 a second, and shares of it for two seconds
     holds '.load | map([.rate, (.requests | length)]) == [[52.117, 105], [104.235, 209], [156.352, 313], [208.469, 400], [260.586, 400]]' r.json
+    grep -q -- '--stream --rate 52.117 --poisson$' calls
     holds '.settings.goodput == {ttft_ms: 50, e2e_ms: 500} and .ping_ms == [] and (.skipped[0] | startswith("ping: "))' r.json
     # No two prompts of these parts are the same, and none but the study's is used twice.
     [ "$(jq -c 'select(.id | test("^(stream|rate|warm|prompt)")) | .messages // .prompt_ids' requests.jsonl | sort | uniq -d | wc -l)" = 0 ]
@@ -118,7 +119,8 @@ setup() {
 
 @test "a prompt that the server cannot take is skipped, and the result says so; requests that fail under load are kept" {
     jq '.engine.max_model_len = 1000' facts.json >f && mv f facts.json
-    LOADFAIL=69 whole --rates 5
+    LOADFAIL=69 whole --rates 5 --arrivals constant
+    grep -q -- '--stream --rate 5$' calls
     holds '(.prefill | length) == 1 and any(.skipped[]; . == "prompts of 2048 tokens: the server takes 1000") and (.load | map(.rate)) == [5]' r.json
     run -0 tabulate --table caveats r.json
     [[ $output == *"m text: not measured: prompts of 2048 tokens: the server takes 1000."* ]]

@@ -275,6 +275,12 @@ void make_distribution(struct doc *d, const struct view *v)
         }
 }
 
+static const char *setting_or(const struct result *r, const char *key, const char *absent)
+{
+    const char *s = json_string_value(json_object_get(json_object_get(r->root, "settings"), key));
+    return s ? s : absent;
+}
+
 static void limits_note(struct table *t, const struct result *r)
 {
     char text[160] = "";
@@ -325,8 +331,9 @@ void make_load(struct doc *d, const struct view *v)
             cell_real(t, s->sent ? 100 * (double)s->good / (double)s->sent : NAN, 0, 2);
             cell_real(t, sample_quantile(&s->lag, 0.99), 1, 3);
         }
-    table_note(t, "Open loop, constant gaps: request i is due at i / rate. Times count from when a request was due, so that a client that falls behind cannot hide waiting. "
-                  "Done, tok/s and good = per second from the first due to the last complete.");
+    table_note(t, "Open loop, %s gaps: a request leaves when it is due, whatever is still running. Times count from when a request was due, so that a client that falls behind cannot hide waiting. "
+                  "Done, tok/s and good = per second from the first due to the last complete.",
+               any && !strcmp(setting_or(any, "arrivals", "constant"), "poisson") ? "Poisson" : "constant");
     if (any)
         limits_note(t, any);
 }
