@@ -19,7 +19,7 @@ export INSTANCE REGION EXPIRES FAULTS
 
 SWEEP_PROGRAMS := st-extract q4-regrid emb-untie ct-pack ct-check gpu-decode gpu-serve sm-invoke tabulate $(if $(filter rehearsal sagemaker,$(TARGET)),sm-endpoint sm-local)
 # Not every script in pipelines/ makes a build.
-RECIPES := $(filter-out chain measure report publish,$(notdir $(shell find pipelines -maxdepth 1 -type f -perm -u+x)))
+RECIPES := $(filter-out chain measure pair report publish,$(notdir $(shell find pipelines -maxdepth 1 -type f -perm -u+x)))
 TARGETS := $(notdir $(wildcard pipelines/targets/*))
 # Shell text, expanded when a recipe runs: st-synth is built by then.  Another st-synth may make another model: another directory.
 SWEEP_MODEL = $(or $(MODEL),$(OUT)/source/$$(sha256sum <$(BIN)/st-synth | cut -c 1-16)/e2b-nano)
@@ -50,6 +50,11 @@ sweep-source: $(SWEEP_PROGRAMS:%=$(BIN)/%) $(if $(MODEL),,$(BIN)/st-synth)
 	@model="$(SWEEP_MODEL)"; if [ ! -e "$$model" ]; then \
 	    if [ -n "$(MODEL)" ]; then echo "sweep: $$model: no such checkpoint" >&2; exit 66; fi; \
 	    mkdir -p "$$(dirname "$$model")"; $(BIN)/st-synth --size e2b -o "$$model"; fi
+
+.PHONY: pair
+## pair: two builds up at the same time, measured in turns; MODEL=DIR BUILDS="text emb4"
+pair: sweep-source
+	@exec setpriv --pdeathsig TERM -- env Q4BIN=$(abspath $(BIN)) pipelines/pair "$(SWEEP_MODEL)" $(BUILDS)
 
 RESULTS ?= data/published data/published/single
 TITLE ?= $(if $(filter data/published,$(RESULTS)),The published study: Gemma 4 on one L4,Measured builds)

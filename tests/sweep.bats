@@ -291,3 +291,26 @@ F
     [ "$(jq .weights.bytes_by_class.ple out/e2b-nano/emb4.json)" -lt "$(jq .weights.bytes_by_class.ple out/e2b-nano/text.json)" ]
     ! pgrep -f "gpu-serve --model $PWD/out"
 }
+
+@test "real: make pair measures two builds that are up together, and stops both" {
+    need_program st-synth st-extract q4-regrid emb-untie ct-pack ct-check gpu-serve gpu-decode sm-invoke tabulate
+    run -0 --separate-stderr make --no-print-directory -C "$ROOT" CONFIG="$Q4CONFIG" OUT="$PWD/out" pair MEASURE='--parts replies --repeats 15 --long 40'
+    [[ $output == *"### e2b-nano"*"| text |"*"| 1.00 | - | - |"*"| emb4 |"*"(95 %) |"*"in turns with another build"* ]]
+    holds '.build == "emb4" and .settings.pair and (.long | length) == 15' out/e2b-nano/pair/emb4.json
+    [ ! -e out/e2b-nano/text.json ]
+    ! pgrep -f "gpu-serve --model $PWD/out"
+    no_litter
+}
+
+# Where vLLM is on the path: VLLM_PYTHON names its python (an environment whose package has no command of its own).
+@test "real: vLLM serves a nano text build in the sweep, beside gpu-serve" {
+    local python=${VLLM_PYTHON:-python3} measure='--parts replies,questions,stream --repeats 2 --long 32 --concurrency 1 --question-tokens 4 --stream-tokens 8'
+    "$python" -c 'import vllm' 2>/dev/null || skip "vLLM is not installed: VLLM_PYTHON names no python that has it"
+    export VLLM_CPU_KVCACHE_SPACE=1 VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 SERVER_WAIT=600 OUT=$PWD/out BUILDS=text MEASURE=$measure
+    make --no-print-directory -C "$ROOT" CONFIG="$Q4CONFIG" sweep
+    run -0 --separate-stderr make --no-print-directory -C "$ROOT" CONFIG="$Q4CONFIG" sweep \
+        SERVER="$python -m vllm.entrypoints.openai.api_server --model {build} --port {port} --max-model-len 1024 --enforce-eager"
+    [[ $output == *"| text on local |"*"| text on vllm |"*"One build, several servers"* ]]
+    holds '.engine.name == "vllm" and .engine.version != null and .engine.max_model_len == 1024 and (.stream[0].requests[0].ttft_ms > 0) and (.questions | length) == 40' \
+        out/e2b-nano/text@vllm.json
+}
