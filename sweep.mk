@@ -4,6 +4,7 @@
 #   make sweep                                     a small synthetic Gemma 4 E2B, builds text and emb4
 #   make sweep MODEL=DIR BUILDS="text emb4"        a checkpoint on disk
 #   make sweep SERVER='vllm serve {build} --port {port}'   served by any OpenAI-compatible server, or SERVER=URL; beside gpu-serve's rows
+#   make sweep TARGET=rehearsal FAULTS="capacity:us-east-2 lag:30m" REGION=us-east-2,us-west-2     the cloud's sweep on this machine
 #   REPACK, SERVE, MEASURE                         more options for the recipes, the server, pipelines/measure
 #
 # A chain that fails does not stop the others; make exits non-zero at the end.  With -j chains overlap, but measurements do not.

@@ -183,6 +183,8 @@ int main(int argc, char **argv)
     int sig = run(w, &o);
     stop(w, http);
     world_close(w);
+    free(o.faults.item);
+    free(o.commands.item);
     free(dir);
     return sig == SIGINT || sig == SIGHUP ? 128 + sig : 0;
 }

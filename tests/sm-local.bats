@@ -505,7 +505,7 @@ refused() {     # TYPE MESSAGE-PATTERN < answer
     need_program sm-endpoint
     serve --fault capacity:us-east-1
     export AWS_ENDPOINT_URL=$URL AWS_ACCESS_KEY_ID=${KEY%%:*} AWS_SECRET_ACCESS_KEY=${KEY#*:} XDG_STATE_HOME=$PWD/journal AWS_EC2_METADATA_DISABLED=true
-    sm-endpoint up q4-one --model s3://models/e2b/ --instance ml.g6.xlarge --region us-east-1,us-east-2 --role "$ROLE" --poll 0.2 >up 2>progress
+    sm-endpoint up q4-one --model s3://models/e2b/ --instance ml.g6.xlarge --region us-east-1,us-east-2 --role "$ROLE" --poll 0.2 >up 2>progress || { cat progress; return 1; }
     [ "$(cat up)" = q4-one@us-east-2 ]
     sm-endpoint facts q4-one --region us-east-2 | holds '.serving_at_end and .kv_tokens > 0 and .starts == 1 and .pings_ok > 0'
     sm-endpoint list --region us-east-1,us-east-2 | grep -q q4-one

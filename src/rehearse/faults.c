@@ -118,6 +118,13 @@ static unsigned take(struct fault *f, const char *arg)
     return *arg ? W : 0;
 }
 
+static void fault_free(struct fault *f)
+{
+    free(f->type);
+    free(f->region);
+    free(f->word);
+}
+
 int faults_add(struct world *w, const char *text, struct err *e)
 {
     if (!w->faults) w->faults = xcalloc(1, sizeof *w->faults);
@@ -131,7 +138,10 @@ int faults_add(struct world *w, const char *text, struct err *e)
         char *arg = xstrndup(p, len);
         unsigned got = take(&f, arg);
         free(arg);
-        if (!got || !(k->takes & got)) return err_set(e, EXIT_USAGE, "--fault %s: '%.*s' is no argument of %s", text, (int)len, p, k->name);
+        if (!got || !(k->takes & got)) {
+            fault_free(&f);
+            return err_set(e, EXIT_USAGE, "--fault %s: '%.*s' is no argument of %s", text, (int)len, p, k->name);
+        }
         p += len;
     }
     if (!f.word && k->word) f.word = xstrdup(k->word);
@@ -143,11 +153,7 @@ int faults_add(struct world *w, const char *text, struct err *e)
 void faults_free(struct world *w)
 {
     if (!w->faults) return;
-    for (size_t i = 0; i < w->faults->n; i++) {
-        free(w->faults->list[i].type);
-        free(w->faults->list[i].region);
-        free(w->faults->list[i].word);
-    }
+    for (size_t i = 0; i < w->faults->n; i++) fault_free(&w->faults->list[i]);
     free(w->faults->list);
     free(w->faults);
 }
