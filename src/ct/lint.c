@@ -165,8 +165,6 @@ static bool no_scheme(const struct lint *l, const struct layer *y, const struct 
 
     if (packed && !g->weights.symmetric)
         say(l, CT_WRONG, y->name, SILENT, "group %s: %s", g->name, why);
-    else if (packed && g->input.present && !y->embedding)
-        say(l, CT_WRONG, y->name, "loads as W4A8 where it has a kernel, and rounds activations too", "group %s: %s", g->name, why);
     else if (packed && g->weights.bits != 4 && g->weights.bits != 8)
         say(l, CT_REFUSED, y->name, "ValueError: Failed to find a kernel that can implement the WNA16 linear layer", "group %s: %s", g->name, why);
     else if (y->embedding)
@@ -174,6 +172,22 @@ static bool no_scheme(const struct lint *l, const struct layer *y, const struct 
     else
         say(l, CT_REFUSED, y->name, "NotImplementedError: No compressed-tensors compatible scheme was found", "group %s: %s", g->name, why);
     return false;
+}
+
+/* What the loader does not look at: activations beside packed weights (it may take a W4A8 kernel where it has one), an embedding's zero points. */
+static bool tolerated(const struct lint *l, const struct layer *y, const struct ct_group *g, struct ct_scheme *out)
+{
+    struct ct_group read = *g;
+    const char *why = "";
+
+    if (!y->embedding && strcmp(g->format, "pack-quantized") != 0)
+        return false;
+    read.input.present = false;
+    read.weights.symmetric = y->embedding || g->weights.symmetric;
+    if (!ct_group_scheme(&read, y->embedding, out, &why))
+        return false;
+    say(l, CT_UNTIDY, y->name, "", "group %s has input_activations or asymmetric weights: vLLM reads this layer as if it had not, others may not", g->name);
+    return true;
 }
 
 /* How the loader will want this layer.  false: it cannot be said, and a fault is reported. */
@@ -200,7 +214,7 @@ static bool decide(const struct lint *l, const struct layer *y, struct ct_scheme
             newer->name, older->name);
     if (differ && !name)
         say(l, CT_REFUSED, y->name, "ValueError: Found different quantization schemes for the shards of the layer", "its members are in different groups of the config");
-    return !newer || ct_group_scheme(newer, y->embedding, out, &why) || no_scheme(l, y, newer, why);
+    return !newer || ct_group_scheme(newer, y->embedding, out, &why) || tolerated(l, y, newer, out) || no_scheme(l, y, newer, why);
 }
 
 /* --- one module against it -------------------------------------------------------------------------------------------- */
@@ -319,7 +333,7 @@ static void check_extra(const struct lint *l, const struct ct_module *m, const s
 
         if (!t || (extra[i] == CT_BIAS && bias_allowed) || (extra[i] == CT_WEIGHT_SHAPE && kind == CT_PACKED))
             continue;
-        if (extra[i] == CT_BIAS && !x->fused_cls) {
+        if (extra[i] == CT_BIAS) {
             say(l, CT_UNTIDY, t->name, "", "the module has no bias: the loader drops it");
             continue;
         }

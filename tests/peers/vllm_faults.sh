@@ -60,6 +60,8 @@ plant_all() {
     plant text-ignore-gate e2b text quant '.ignore += ["model.layers.0.mlp.gate_proj"]'
     plant text-ignore-shared-q e2b text quant '.ignore += ["model.layers.6.self_attn.q_proj"]'
     plant text-ignore-nothing e2b text quant '.ignore += ["model.layers.99.mlp.down_proj"]'
+    plant text-ignore-qkv e2b text quant '.ignore += ["model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.k_proj", "model.layers.0.self_attn.v_proj"]'
+    plant text-ignore-mlp e2b text quant '.ignore += ["re:.*layers.0.mlp.*"]'
     plant text-no-group e2b text quant 'del(.config_groups.group_0)'
     plant text-no-scale e2b text drop $L.mlp.down_proj.weight_scale
     plant text-no-fused-scale e2b text drop $L.self_attn.q_proj.weight_scale
@@ -76,6 +78,7 @@ plant_all() {
     plant text-g-idx e2b text st copy $L.mlp.down_proj.weight_shape $L.mlp.down_proj.weight_g_idx
     plant text-input-scale e2b text st copy $L.mlp.down_proj.weight_scale $L.mlp.down_proj.input_scale
     plant text-bias e2b text st copy $L.input_layernorm.weight $L.mlp.down_proj.bias
+    plant text-bias-fused e2b text st copy $L.input_layernorm.weight $L.self_attn.q_proj.bias
     plant text-weight-beside e2b text st copy $L.input_layernorm.weight $L.mlp.down_proj.weight
     plant text-16-bit e2b text unpack $L.mlp.down_proj 256,128
     plant text-16-bit-q e2b text unpack $L.self_attn.q_proj 128,256
@@ -182,6 +185,9 @@ plant_all() {
     plant fp8-no-scale e2b fp8 drop $L.mlp.down_proj.weight_scale
     plant fp8-no-weight e2b fp8 drop $L.mlp.down_proj.weight
     plant fp8-ignore e2b fp8 quant '.ignore += ["model.layers.0.mlp.down_proj"]'
+    plant fp8-ignore-qkv e2b fp8 quant '.ignore += ["re:.*layers.0.self_attn.*"]'
+    plant fp8-ignore-gate-up e2b fp8 quant '.ignore += ["re:.*layers.0.mlp.(gate|up)_proj"]'
+    plant fp8-zero-point-fused e2b fp8 st copy $L.self_attn.q_proj.weight_scale $L.self_attn.q_proj.weight_zero_point
     plant fp8-no-group e2b fp8 quant 'del(.config_groups.group_0)'
     plant fp8-scale-1d e2b fp8 st shape $L.mlp.down_proj.weight_scale 256
     plant fp8-transposed e2b fp8 st shape $L.mlp.down_proj.weight 128,256
@@ -211,7 +217,7 @@ plant_all() {
 
 judge() {       # DIR… : one line each of {fault, error (null: it loads and runs), tokens}
     "$python" "$here/vllm_check.py" "$@" --dtype float16 --ids '2,105,7,9,33,17,4,120;2,761,734,777,615' |
-        jq -c '{fault: (.build | split("/") | last), error: (if .ok then null else "\(.root_type // .error_type): \(.root // .error)" end), tokens: (.runs // [] | map(.tokens))}'
+        jq --unbuffered -c '{fault: (.build | split("/") | last), error: (if .ok then null else "\(.root_type // .error_type): \(.root // .error)" end), tokens: (.runs // [] | map(.tokens))}'
 }
 
 verdict() {     # DIR: ct-check's worst grade, with vLLM's sentence by its account
