@@ -14,7 +14,7 @@
 #define LOOK_MS 2000                    /* between two looks at expiry while the guard lives */
 #define ROUNDS_FIRST 5.0                /* seconds before what could not be deleted is tried again */
 #define ROUNDS_MOST 300.0
-#define HERE_PATIENCE 30.0              /* a rehearsal's server that is gone does not come back by waiting */
+#define HERE_PATIENCE 120.0             /* a rehearsal's server that is gone does not come back by waiting */
 
 /* --- deleting what the journal names -------------------------------------------------------------------------------- */
 
@@ -116,15 +116,16 @@ static int clean_up(const char *id, bool only_orphans, double poll_s)
 }
 
 /* Runs as the watcher; never returns. */
-_Noreturn static void be_watcher(int hold, int done, int log, const char *id, bool only_orphans, double poll_s)
+_Noreturn static void be_watcher(const struct guard *g, int hold, int done, int log, bool only_orphans)
 {
     int rc;
     detach(log);
-    if (hold >= 0) watch_guard(hold, id, poll_s);
-    rc = clean_up(id, only_orphans, poll_s);
+    if (hold >= 0) watch_guard(hold, g->id, g->poll);
+    rc = clean_up(g->id, only_orphans, g->poll);
     fprintf(stderr, "%s: %s\n", prog_name, rc ? "something may still run: see above" : "nothing is left");
-    if (!rc) journal_guard_remove(id);
-    if (done >= 0 && write(done, &(unsigned char){(unsigned char)rc}, 1) != 1) rc = rc ? rc : EXIT_IO;
+    if (!rc) journal_guard_remove(g->id);
+    bool told = done >= 0 && write(done, &(unsigned char){(unsigned char)rc}, 1) == 1;
+    if (!rc && !told) unlink(g->log);           /* nobody is left to read it, and the journal says what became of all */
     _exit(rc);
 }
 
@@ -143,7 +144,7 @@ static int spawn_watcher(struct guard *g, bool only_orphans, int *hold_end, int 
         if (fork() != 0) _exit(0);
         for (int fd = 3; fd < 256; fd++)
             if (fd != hold[0] && fd != done[1] && fd != log && fd != g->lock) close(fd);
-        be_watcher(hold[0], done[1], log, g->id, only_orphans, g->poll);
+        be_watcher(g, hold[0], done[1], log, only_orphans);
     }
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) continue;
     close(log);

@@ -11,6 +11,7 @@
 #define BACKOFF_FIRST 0.5
 #define BACKOFF_MOST 20.0
 #define RENEW_BEFORE (15 * 60)          /* seconds before the end */
+#define RENEW_PAUSE 60                  /* a source that gives short-lived ones is not asked for every call */
 
 int aws_session_open(struct aws_session *s, const char *profile, struct err *e)
 {
@@ -30,7 +31,9 @@ void aws_session_close(struct aws_session *s)
 int aws_session_refresh(struct aws_session *s, struct err *e)
 {
     struct aws_credentials fresh;
-    if (s->credentials.key_id && (!s->credentials.expires || s->credentials.expires - aws_now() > RENEW_BEFORE)) return 0;
+    time_t now = aws_now(), end = s->credentials.expires;
+    if (s->credentials.key_id && (!end || end - now > RENEW_BEFORE || (end > now && time(NULL) - s->renewed < RENEW_PAUSE))) return 0;
+    s->renewed = time(NULL);
     struct err fault = {0};
     if (aws_credentials_load(&fresh, s->config, s->explicit_profile, s->http, &fault)) {
         if (s->credentials.key_id && s->credentials.expires > aws_now()) return 0;     /* the old ones still pass */

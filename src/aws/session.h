@@ -19,6 +19,7 @@ struct aws_session {
     struct aws_credentials credentials;
     bool explicit_profile;
     int tries;                          /* of a call; 5 */
+    time_t renewed;                     /* when the credentials were last asked for */
 };
 /* profile NULL = from the environment. */
 int aws_session_open(struct aws_session *s, const char *profile, struct err *e) MUST_CHECK;
