@@ -352,3 +352,22 @@ guarded() {     # NAME: a guard in the background whose command brings NAME up a
     sm-endpoint delete one
     [ -z "$(sm-endpoint list)" ]
 }
+
+@test "guards, their watchers and groups killed at random instants, with endpoints stuck in Creating: nothing lives" {
+    serve --fault lag:10m
+    local i guard
+    for i in 1 2 3 4 5 6 7 8; do
+        setsid sm-endpoint guard --poll 0.2 -- bash -c ": guard-of-${BATS_TEST_TMPDIR##*/}-; sm-endpoint up k$i --model s3://models/e2b/ --instance ml.g6.xlarge --role $ROLE --image x --expires 2h; sleep 50" \
+            >/dev/null 2>&1 3>&- </dev/null &
+        guard=$!
+        sleep "0.$((RANDOM % 10))"
+        case $((i % 4)) in
+            0) kill -9 "$guard" ;;
+            1) kill -9 -- "-$guard" 2>/dev/null || kill -9 "$guard" ;;
+            2) pkill -9 -f "guard-of-${BATS_TEST_TMPDIR##*/}-" ;;
+            3) kill -TERM "$guard" ;;
+        esac
+    done
+    sm-endpoint list >/dev/null 2>&1        # "the next run"
+    nothing_alive
+}
