@@ -409,61 +409,81 @@ static void page_key(struct s3 *s, struct page *g, const struct listed *o, const
     }
 }
 
+/* What a list is asked for; the strings are owned. */
+struct list_request { char *prefix, *delimiter, *after; size_t limit; bool encoded, version2; };
+
+static struct list_request read_list_request(const struct call *c)
+{
+    struct list_request q = {.prefix = query_get(c->query, "prefix"), .delimiter = query_get(c->query, "delimiter"), .after = query_get(c->query, "continuation-token"),
+        .encoded = has_query(c, "encoding-type"), .version2 = has_query(c, "list-type")};
+    char *max = query_get(c->query, "max-keys");
+    q.limit = max ? strtoul(max, NULL, 10) : MAX_KEYS;
+    if (q.limit > MAX_KEYS) q.limit = MAX_KEYS;
+    free(max);
+    if (!q.after) q.after = query_get(c->query, q.version2 ? "start-after" : "marker");
+    if (!q.prefix) q.prefix = xstrdup("");
+    if (q.delimiter && !*q.delimiter) {
+        free(q.delimiter);
+        q.delimiter = NULL;
+    }
+    return q;
+}
+
+static void fill_page(struct s3 *s, struct page *g, const struct listing *l, const struct list_request *q)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        const struct listed *o = &l->list[i];
+        if (strncmp(o->key, q->prefix, strlen(q->prefix)) || (q->after && strcmp(o->key, q->after) <= 0)) continue;
+        /* A common prefix is finished on its page. */
+        bool same = g->prefix && !strncmp(o->key, g->prefix, strlen(g->prefix));
+        if (g->n == q->limit && !same) {
+            g->more = true;
+            return;
+        }
+        page_key(s, g, o, q->prefix, q->delimiter, q->encoded);
+        free(g->last);
+        g->last = xstrdup(o->key);
+    }
+}
+
+static void answer_page(struct s3 *s, const struct page *g, const struct list_request *q)
+{
+    struct buf b = BUF_INIT;
+    buf_printf(&b, XML_HEAD "<ListBucketResult" XMLNS "><Name>%s</Name><Prefix>", s->bucket);
+    add_key(&b, q->prefix, q->encoded);
+    buf_printf(&b, "</Prefix><KeyCount>%zu</KeyCount><MaxKeys>%zu</MaxKeys><IsTruncated>%s</IsTruncated>", g->n, q->limit, g->more ? "true" : "false");
+    if (q->encoded) buf_str(&b, "<EncodingType>url</EncodingType>");
+    if (g->more) {
+        const char *tag = q->version2 ? "NextContinuationToken" : "NextMarker";
+        buf_printf(&b, "<%s>", tag);
+        add_key(&b, g->last ? g->last : "", false);
+        buf_printf(&b, "</%s>", tag);
+    }
+    if (g->contents.n) buf_add(&b, g->contents.data, g->contents.n);
+    if (g->prefixes.n) buf_add(&b, g->prefixes.data, g->prefixes.n);
+    buf_str(&b, "</ListBucketResult>");
+    call_xml(s->c, 200, &b);
+    buf_free(&b);
+}
+
 static void list_objects(struct s3 *s)
 {
-    struct call *c = s->c;
-    char *prefix = query_get(c->query, "prefix"), *delimiter = query_get(c->query, "delimiter"), *after = query_get(c->query, "continuation-token"), *max = query_get(c->query, "max-keys"),
-        *encoding = query_get(c->query, "encoding-type"), *version = query_get(c->query, "list-type");
-    if (!after) after = query_get(c->query, version ? "start-after" : "marker");
-    size_t limit = max ? strtoul(max, NULL, 10) : MAX_KEYS;
-    if (limit > MAX_KEYS) limit = MAX_KEYS;
-    if (delimiter && !*delimiter) {
-        free(delimiter);
-        delimiter = NULL;
-    }
+    struct list_request q = read_list_request(s->c);
     struct listing l = {0};
     struct page g = {0};
     walk(&l, s->path, "", 0);
     if (l.n) qsort(l.list, l.n, sizeof *l.list, by_key);
-    for (size_t i = 0; i < l.n; i++) {
-        const struct listed *o = &l.list[i];
-        if ((prefix && strncmp(o->key, prefix, strlen(prefix))) || (after && strcmp(o->key, after) <= 0)) continue;
-        if (g.n == limit) {
-            g.more = true;
-            break;
-        }
-        page_key(s, &g, o, prefix ? prefix : "", delimiter, encoding != NULL);
-        free(g.last);
-        g.last = xstrdup(o->key);
-    }
-    struct buf b = BUF_INIT;
-    buf_printf(&b, XML_HEAD "<ListBucketResult" XMLNS "><Name>%s</Name><Prefix>", s->bucket);
-    add_key(&b, prefix ? prefix : "", encoding != NULL);
-    buf_printf(&b, "</Prefix><KeyCount>%zu</KeyCount><MaxKeys>%zu</MaxKeys><IsTruncated>%s</IsTruncated>", g.n, limit, g.more ? "true" : "false");
-    if (encoding) buf_str(&b, "<EncodingType>url</EncodingType>");
-    if (g.more) {
-        const char *tag = version ? "NextContinuationToken" : "NextMarker";
-        buf_printf(&b, "<%s>", tag);
-        add_key(&b, g.last ? g.last : "", false);
-        buf_printf(&b, "</%s>", tag);
-    }
-    if (g.contents.n) buf_add(&b, g.contents.data, g.contents.n);
-    if (g.prefixes.n) buf_add(&b, g.prefixes.data, g.prefixes.n);
-    buf_str(&b, "</ListBucketResult>");
-    call_xml(c, 200, &b);
-    buf_free(&b);
-    buf_free(&g.contents);
-    buf_free(&g.prefixes);
+    fill_page(s, &g, &l, &q);
+    answer_page(s, &g, &q);
     for (size_t i = 0; i < l.n; i++) free(l.list[i].key);
     free(l.list);
+    buf_free(&g.contents);
+    buf_free(&g.prefixes);
     free(g.last);
     free(g.prefix);
-    free(prefix);
-    free(delimiter);
-    free(after);
-    free(max);
-    free(encoding);
-    free(version);
+    free(q.prefix);
+    free(q.delimiter);
+    free(q.after);
 }
 
 /* --- objects -------------------------------------------------------------------------------------------------------- */

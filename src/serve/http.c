@@ -453,8 +453,8 @@ struct http_server *http_server_start(const struct http_server_options *o, excha
     *s = (struct http_server){.o = *o, .fn = fn, .arg = arg, .fd = -1, .lock = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER};
     if ((o->key_file && read_key(s, e)) || listen_on(s, e)) goto fail;
     s->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_access, s,
-        MHD_OPTION_EXTERNAL_LOGGER, on_message, NULL, MHD_OPTION_LISTEN_SOCKET, s->fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, s, MHD_OPTION_URI_LOG_CALLBACK, exchange_new, s,
-        MHD_OPTION_CONNECTION_TIMEOUT, IDLE_SECONDS, MHD_OPTION_CONNECTION_LIMIT, o->connections, MHD_OPTION_END);
+        MHD_OPTION_EXTERNAL_LOGGER, on_message, NULL, MHD_OPTION_LISTEN_SOCKET, s->fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, s,
+        MHD_OPTION_URI_LOG_CALLBACK, exchange_new, s, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_SECONDS, MHD_OPTION_CONNECTION_LIMIT, o->connections, MHD_OPTION_END);
     if (s->daemon) return s;
     err_set(e, EXIT_UNAVAILABLE, "%s: the HTTP server does not start", s->url);
 fail:
