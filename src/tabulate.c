@@ -52,7 +52,6 @@ static char **files_of(const char *path, size_t *n, struct err *e)
     return list;
 }
 
-/* The paths stay: results name their files. */
 static int read_all(char **operand, size_t n, const struct choice *c, struct results *rs, struct err *e)
 {
     char **path = NULL;
@@ -69,6 +68,8 @@ static int read_all(char **operand, size_t n, const struct choice *c, struct res
         free(list);
     }
     const int rc = results_read(path, n_paths, rs, e);
+    for (size_t i = 0; i < n_paths; i++)
+        free(path[i]);
     free(path);
     return rc ? rc : results_where(rs, c->where.item, c->where.n, e);
 }
@@ -182,6 +183,7 @@ int main(int argc, char **argv)
     const int status = two ? diff(&c, argv + first + 1, &e) : tabulate(&c, argv + first, (size_t)n, &e);
     if (status < 0)
         die(&e);
+    free(c.where.item);
     if (finish_stdout(&e))
         die(&e);
     return status;

@@ -592,7 +592,7 @@ static int read_result(const char *path, struct result *r, struct err *e)
 {
     const char *schema;
 
-    r->path = path;
+    r->path = xstrdup(path);
     r->root = json_parse_file(path, e);
     if (!r->root)
         return -1;
@@ -660,6 +660,7 @@ static void free_result(struct result *r)
     free(r->answer);
     free(r->setting);
     json_decref(r->root);
+    free(r->path);
 }
 
 void results_free(struct results *rs)

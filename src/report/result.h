@@ -38,7 +38,7 @@ struct streamed {
 };
 
 struct result {
-    const char *path;
+    char *path;
     json_t *root;               /* owns all strings below */
     const char *model, *build, *target;
     long long short_tokens, long_tokens;

@@ -55,12 +55,22 @@ void cell_text(struct table *t, const char *text)
     add_cell(t, text ? xstrdup(text) : NULL, text ? xstrdup(text) : NULL);
 }
 
+/* What rounds to zero has no sign. */
+static char *real_text(double v, int decimals)
+{
+    char *text = xasprintf("%.*f", decimals, v);
+
+    if (text[0] == '-' && !text[1 + strspn(text + 1, "0.")])
+        memmove(text, text + 1, strlen(text));
+    return text;
+}
+
 void cell_real(struct table *t, double v, int shown, int value)
 {
     if (!isfinite(v))
         cell_none(t);
     else
-        add_cell(t, xasprintf("%.*f", shown, v), xasprintf("%.*f", value, v));
+        add_cell(t, real_text(v, shown), real_text(v, value));
 }
 
 static char *with_commas(long long v)
@@ -127,6 +137,9 @@ void doc_free(struct doc *d)
     free(d->title);
     free(d->intro);
 }
+
+/* A table that was asked for and has no row. */
+static const char NOTHING[] = "These files hold nothing for this table.";
 
 /* --- what readers see --------------------------------------------------------------------------------------------------- */
 
@@ -221,6 +234,10 @@ void doc_markdown(struct buf *b, const struct doc *d)
         free(plot);
         if (table_rows(t))
             md_table(b, d, t);
+        else if (t->n_cols) {
+            buf_printf(b, "%s\n", NOTHING);
+            continue;
+        }
         for (size_t k = 0; k < t->n_notes; k++) {
             if (k || table_rows(t))
                 buf_char(b, '\n');
@@ -319,6 +336,10 @@ void doc_html(struct buf *b, const struct doc *d)
         free(plot);
         if (table_rows(t))
             html_table(b, d, t);
+        else if (t->n_cols) {
+            buf_printf(b, "<p class=note>%s</p>\n", NOTHING);
+            continue;
+        }
         for (size_t k = 0; k < t->n_notes; k++) {
             buf_str(b, "<p class=note>");
             html_text(b, t->note[k]);
