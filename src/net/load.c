@@ -120,7 +120,7 @@ static void prepare(struct load *l, struct slot *s, json_t *v, char **model)
 /* Wait for room: a free slot, not too many bytes, and not further ahead of the sender than it needs. */
 static bool room(struct load *l)
 {
-    unsigned long ahead = l->o->rate > 0 ? 1024 : (unsigned long)l->o->concurrency + 1;
+    unsigned long ahead = l->o->rate > 0 ? 1024 : (unsigned long)l->o->concurrency + 64;
     return l->tail - l->head < LOAD_WINDOW && l->tail - l->next < ahead && (l->bytes < LOAD_BYTES || l->tail == l->next);
 }
 
