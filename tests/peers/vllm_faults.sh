@@ -15,7 +15,7 @@ mkdir -p "$out/builds" "$out/faults"
 out=$(cd "$out" && pwd)
 
 source_of() {   # SIZE: the golden checkpoint, unpacked
-    local dir=$out/builds/$1-source f
+    local dir=$out/builds/$1-source
     [ -d "$dir" ] || { mkdir "$dir" && cp "$root/tests/golden/$1-nano/"{config,generation_config}.json "$dir" && zstd -qd "$root/tests/golden/$1-nano/model.safetensors.zst" -o "$dir/model.safetensors"; }
     echo "$dir"
 }
