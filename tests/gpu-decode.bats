@@ -125,6 +125,33 @@ equals_golden() {       # MODEL GOLDEN [OPTION…]
     diff <(jq .text out) <(jq '.prompts[].f32.text' "$g")
 }
 
+# The gates of fast mode, on real weights in int4 (the build emb4): judge computes the same products in float32.
+@test "fast math on Gemma 3 270M in int4: 2,000 positions and six continuations against the judge" {
+    need_program ct-pack emb-untie tokenize
+    need_gemma3_270m
+    sanitized && skip "2,000 positions under a sanitizer take too long"
+    g=$(golden gemma-3-270m)/golden.json
+    "$ROOT/pipelines/emb4" --scale-dtype f16 "$REAL" b 2> /dev/null
+    jq -c '.prompts[] | {id: .name, prompt_ids, max_tokens: 64, ignore_eos: true}' "$g" > prompts
+    fast --model b < prompts > f 2> /dev/null
+    fast --model b --math judge < prompts > j 2> /dev/null
+    diff <(jq -c .token_ids f) <(jq -c .token_ids j)
+    # text of two kinds: the golden prompts with what follows them, and the licence, in runs of 256 tokens
+    jq -c '{ids: (.prompt_ids + .f32.greedy_ids)}' <(jq -c '.prompts[]' "$g") > runs
+    jq -Rsc '{id: 1, text: .}' "$ROOT/LICENSE" | tokenize --model "$REAL" | jq -c '.token_ids as $t | range(0; 4) | {ids: ([2] + $t[. * 256:(. + 1) * 256])}' >> runs
+    while read -r run; do
+        jq -c '{id: 1, prompt_ids: .ids, max_tokens: 1, ignore_eos: true}' <<< "$run" > line
+        fast --model b --logits f.st < line > /dev/null 2>&1
+        fast --model b --logits j.st --math judge < line > /dev/null 2>&1
+        "$TOOLS/st-gate" j.st:logits.1 f.st:logits.1 >> gates
+    done < runs
+    jq -sc '{positions: (map(.positions) | add), flips: (map(.flips) | add), largest_gap: (map(.largest_gap) | max),
+        mean_kl: ((map(.mean_kl * .positions) | add) / (map(.positions) | add)), max_diff: (map(.max_diff) | max)}' gates > gate
+    cat gate
+    [ -z "${Q4_GATE:-}" ] || cp gate "$Q4_GATE"
+    holds '.positions >= 2000 and .flips <= .positions / 1000 and .largest_gap < 0.005 and .mean_kl <= 1e-6' gate
+}
+
 @test "auto says what ran, on stderr and in the result; cuda is never silently the CPU" {
     dir=$(golden gemma3-nano)
     echo '{"id": 1, "prompt_ids": [2, 5], "max_tokens": 2}' | gpu-decode --model "$dir" > out 2> err

@@ -1,4 +1,4 @@
-/* A pool of threads that sleep when idle.  Results must not depend on their number: callers split work by item, never by thread. */
+/* A pool of threads that sleep when idle, after waiting some microseconds for the next work.  Results must not depend on their number: callers split work by item, never by thread. */
 #ifndef BASE_PAR_H
 #define BASE_PAR_H
 #include <stddef.h>

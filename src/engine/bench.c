@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { READS = 5 };
+enum { READ_EVERY = 4 };        /* tokens: what is compared is measured side by side */
 
 static double now(void)
 {
@@ -26,16 +26,13 @@ static double median(double *v, size_t n)
     return v[n / 2];
 }
 
+/* Bytes a second of one plain read of the weights. */
 static double read_speed(struct engine *en)
 {
-    double speed[READS];
+    const double start = now();
+    const uint64_t bytes = engine_read_weights(en);
 
-    for (int i = 0; i < READS; i++) {
-        const double start = now();
-        const uint64_t bytes = engine_read_weights(en);
-        speed[i] = (double)bytes / (now() - start);
-    }
-    return median(speed, READS);
+    return (double)bytes / (now() - start);
 }
 
 struct run { struct seq **seq; int *ids; float *logits; size_t batch; long prompt; };
@@ -55,13 +52,16 @@ static double prefill(struct engine *en, const struct run *r, struct err *e)
     return now() - start;
 }
 
-static int decode(struct engine *en, const struct run *r, double *seconds, long gen, struct err *e)
+/* Seconds of every token's step, and bytes a second of the plain reads between them, one for READ_EVERY tokens. */
+static int decode(struct engine *en, const struct run *r, double *seconds, double *read, long gen, struct err *e)
 {
     const size_t vocab = (size_t)engine_model(en)->vocab;
     struct engine_item *item = xcalloc(r->batch, sizeof *item);
     int failed = 0;
 
     for (long i = 0; i < gen && !failed; i++) {
+        if (i % READ_EVERY == 0)
+            read[i / READ_EVERY] = read_speed(en);
         const double start = now();
         for (size_t s = 0; s < r->batch; s++)
             item[s] = (struct engine_item){r->seq[s], r->ids + (size_t)i % (size_t)r->prompt, 1, r->logits + s * vocab, NULL};
@@ -99,19 +99,22 @@ json_t *bench_run(struct engine *en, long prompt, long gen, size_t batch, struct
         return NULL;
     }
     struct run r = {xcalloc(batch, sizeof *r.seq), xcalloc((size_t)prompt, sizeof *r.ids), xcalloc(batch * vocab, sizeof *r.logits), batch, prompt};
-    double *seconds = xcalloc((size_t)gen, sizeof *seconds);
+    const size_t reads = ((size_t)gen + READ_EVERY - 1) / READ_EVERY;
+    double *seconds = xcalloc((size_t)gen, sizeof *seconds), *read = xcalloc(reads, sizeof *read);
     for (long i = 0; i < prompt; i++)
         r.ids[i] = (int)((size_t)(i * 7919 + 5) % vocab);
     for (size_t s = 0; s < batch; s++)
         r.seq[s] = seq_new(en, prompt + gen);
-    const double read = read_speed(en), prompt_seconds = prefill(en, &r, e);
-    json_t *o = prompt_seconds < 0 || decode(en, &r, seconds, gen, e) ? NULL : result(en, &r, gen, read, prompt_seconds, median(seconds, (size_t)gen));
+    const double prompt_seconds = prefill(en, &r, e);
+    json_t *o = prompt_seconds < 0 || decode(en, &r, seconds, read, gen, e) ? NULL :
+        result(en, &r, gen, median(read, reads), prompt_seconds, median(seconds, (size_t)gen));
     for (size_t s = 0; s < batch; s++)
         seq_free(r.seq[s]);
     free(r.seq);
     free(r.ids);
     free(r.logits);
     free(seconds);
+    free(read);
     return o;
 }
 

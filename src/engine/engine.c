@@ -1,4 +1,5 @@
 #include "engine/engine.h"
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,6 +89,9 @@ static int open_weights(struct engine *en, const char *dir, const json_t *config
     return failed ? -1 : 0;
 }
 
+/* The tokenizer takes as long as the weights: they load side by side. */
+struct text { struct engine *en; const char *dir; int failed; struct err e; };
+
 /* Absent is fine: prompt_ids need none. */
 static int open_text(struct engine *en, const char *dir, struct err *e)
 {
@@ -102,6 +106,30 @@ static int open_text(struct engine *en, const char *dir, struct err *e)
         return 0;
     en->chat = chat_open(dir, &en->g, e);
     return en->chat ? 0 : -1;
+}
+
+static void *read_text(void *arg)
+{
+    struct text *t = arg;
+
+    t->failed = open_text(t->en, t->dir, &t->e);
+    return NULL;
+}
+
+static int open_text_and_weights(struct engine *en, const char *dir, const json_t *config, const char *where, struct err *e)
+{
+    struct text text = {.en = en, .dir = dir};
+    pthread_t thread;
+    const bool apart = par_threads(en->par) > 1 && pthread_create(&thread, NULL, read_text, &text) == 0;
+
+    if (!apart)
+        read_text(&text);
+    const int failed = open_weights(en, dir, config, where, e);
+    if (apart)
+        pthread_join(thread, NULL);
+    if (text.failed)
+        *e = text.e;
+    return failed || text.failed ? -1 : 0;
 }
 
 static const char *const maths[] = {[MATH_EXACT] = "exact", [MATH_FAST] = "fast", [MATH_JUDGE] = "judge"};
@@ -125,8 +153,8 @@ static int open_all(struct engine *en, const char *dir, const struct engine_opti
         return err_set(e, EXIT_NOINPUT, "%s: not a directory: give the directory that holds config.json and the weights", dir);
     char *where = xasprintf("%s/config.json", dir);
     json_t *config = json_parse_file(where, e);
-    int failed = !config || gemma_config_read(&en->g, config, where, e) || open_text(en, dir, e) || read_generation_config(en, dir, e) ||
-        open_weights(en, dir, config, where, e);
+    int failed = !config || gemma_config_read(&en->g, config, where, e) || read_generation_config(en, dir, e) ||
+        open_text_and_weights(en, dir, config, where, e);
     json_decref(config);
     free(where);
     if (failed)

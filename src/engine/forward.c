@@ -4,7 +4,7 @@
 #include <string.h>
 
 enum {
-    ROWS_BYTES = 65536,         /* weights that one piece of work reads */
+    ROWS_BYTES = 32768,         /* weights that one piece of work reads */
     HEAD_TOKENS = 16,           /* tokens whose logits are held at once */
     CAP_PIECE = 8192            /* logits that one piece of work caps */
 };
@@ -14,7 +14,7 @@ struct token {
     struct engine_item *item;
     struct seq *seq;
     long position;
-    size_t row;                 /* its row of ple */
+    size_t row;                 /* its row of ple and of the angles */
     int id;
     bool last;                  /* of its item */
 };
@@ -29,6 +29,13 @@ struct product {
 
 /* One expert's share of a step: rows [first, first + n) of the gathered tokens. */
 struct share { size_t first, n; };
+
+/* The angles of one kind of rotary embedding. */
+struct turns {
+    float *freq; size_t pairs;
+    size_t n;                   /* pairs, made a multiple of 16 by pairs that do not turn */
+    float *angle;               /* [rows][2][n] cosines and sines of the step's positions */
+};
 
 struct forward {
     const struct gemma *g;
@@ -51,7 +58,7 @@ struct forward {
     struct product *product;    /* room for 2 * experts + 4 */
     float *logits;              /* [HEAD_TOKENS][vocab] */
     uint8_t *act; size_t act_size;  /* the inputs of one multiply(), prepared */
-    float *freq[GEMMA_MAX_LAYERS];  /* [head_dim / 2] of each layer, shared by equal ones */
+    struct turns *turns[GEMMA_MAX_LAYERS];      /* of each layer, shared by equal ones */
 
     struct token token[ENGINE_STEP_TOKENS];
     size_t n;                   /* tokens in work */
@@ -101,7 +108,7 @@ static void multiply_piece(void *arg, size_t i)
         (s->f->math == MATH_EXACT ? k->linear : k->linear_judge)(p->w, first, end, p->x, p->ldx, p->n, p->y, p->ldy);
 }
 
-static bool in_terms(const struct product *p) { return p->w->kind == W_INT4 || p->w->kind == W_INT8; }
+static bool is_prepared(const struct product *p) { return p->w->kind == W_INT4 || p->w->kind == W_INT8 || p->w->kind == W_FP8; }
 
 /* Products that follow each other often share their input. */
 static bool same_input(const struct product *p, size_t i)
@@ -115,13 +122,13 @@ static void prepare_token(void *arg, size_t i)
     size_t j = 0;
 
     for (;; j++) {
-        const size_t n = in_terms(&s->p[j]) && !same_input(s->p, j) ? s->p[j].n : 0;
+        const size_t n = is_prepared(&s->p[j]) && !same_input(s->p, j) ? s->p[j].n : 0;
         if (i < n)
             break;
         i -= n;
     }
     const struct product *p = &s->p[j];
-    s->f->k->prepare(p->w->kind, p->x + i * p->ldx, p->w->cols, (uint8_t *)(uintptr_t)p->act + i * act_bytes(p->w->cols));
+    s->f->k->prepare(p->w->kind, p->x + i * p->ldx, p->w->cols, (uint8_t *)(uintptr_t)p->act + i * act_bytes(p->w->kind, p->w->cols));
 }
 
 static void prepare(struct forward *f, struct product *p, size_t n)
@@ -129,8 +136,8 @@ static void prepare(struct forward *f, struct product *p, size_t n)
     size_t bytes = 0, tokens = 0;
 
     for (size_t i = 0; i < n; i++)
-        if (in_terms(&p[i]) && !same_input(p, i))
-            bytes += p[i].n * act_bytes(p[i].w->cols), tokens += p[i].n;
+        if (is_prepared(&p[i]) && !same_input(p, i))
+            bytes += p[i].n * act_bytes(p[i].w->kind, p[i].w->cols), tokens += p[i].n;
     if (bytes > f->act_size) {
         free(f->act);
         f->act = aligned_alloc(64, bytes);
@@ -140,11 +147,11 @@ static void prepare(struct forward *f, struct product *p, size_t n)
     }
     uint8_t *at = f->act;
     for (size_t i = 0; i < n; i++) {
-        if (!in_terms(&p[i]))
+        if (!is_prepared(&p[i]))
             continue;
         p[i].act = same_input(p, i) ? p[i - 1].act : at;
         if (!same_input(p, i))
-            at += p[i].n * act_bytes(p[i].w->cols);
+            at += p[i].n * act_bytes(p[i].w->kind, p[i].w->cols);
     }
     struct products all = {f, p, n};
     if (tokens == 1)
@@ -231,18 +238,29 @@ static void embed(struct forward *f)
 
 /* --- attention ------------------------------------------------------------------------------------------------------- */
 
-/* Pairs (i, i + head_dim / 2) turned by position * freq[i]; those past rope_pairs stay. */
-static void rope(const struct forward *f, float *x, long position)
+static bool same_rope(const struct gemma_layer *a, const struct gemma_layer *b)
 {
-    const struct gemma_layer *p = layer_of(f);
-    const float *freq = f->freq[f->layer];
-    const int half = p->head_dim / 2;
+    return a->head_dim == b->head_dim && a->rope_pairs == b->rope_pairs && a->rope_theta == b->rope_theta && a->rope_factor == b->rope_factor;
+}
 
-    for (int i = 0; i < p->rope_pairs; i++) {
-        const float angle = (float)position * freq[i], c = cosf(angle), s = sinf(angle), a = x[i], b = x[i + half];
-        x[i] = a * c - b * s;
-        x[i + half] = b * c + a * s;
-    }
+/* The first layer with the same rotary embedding as layer i. */
+static int first_alike(const struct gemma *g, int i)
+{
+    int j = 0;
+
+    while (!same_rope(&g->layer[j], &g->layer[i]))
+        j++;
+    return j;
+}
+
+/* Pairs (i, i + head_dim / 2) turned by position * frequency[i]; those past rope_pairs stay. */
+static void rope(const struct forward *f, float *x, size_t row)
+{
+    const size_t half = (size_t)layer_of(f)->head_dim / 2;
+    const struct turns *turns = f->turns[f->layer];
+    const float *c = turns->angle + row * 2 * turns->n;
+
+    f->k->rotate(x, half, c, c + turns->n, turns->n);
 }
 
 static void before_attention(void *arg, size_t t)
@@ -264,7 +282,7 @@ static void heads_of_token(void *arg, size_t t)
 
     for (int i = 0; i < f->g->heads; i++, q += hd) {
         f->k->rms(q, w->q_norm, hd, eps(f), q);
-        rope(f, q, at->position);
+        rope(f, q, at->row);
     }
     if (p->kv_from != f->layer)
         return;
@@ -277,20 +295,33 @@ static void heads_of_token(void *arg, size_t t)
         else
             memcpy(c->v + to, v, hd * sizeof *v);
         f->k->rms(f->k_new + from, w->k_norm, hd, eps(f), c->k + to);
-        rope(f, c->k + to, at->position);
+        rope(f, c->k + to, at->row);
     }
 }
 
-static void attend_head(void *arg, size_t i)
+/* Heads that share their keys are worked on together, unless that would leave threads without work. */
+static size_t heads_together(const struct forward *f)
 {
-    struct forward *f = arg;
+    size_t n = (size_t)f->g->heads / (size_t)layer_of(f)->kv_heads;
+
+    while (n % 2 == 0 && (n > 4 || f->n * (size_t)f->g->heads / n < (size_t)par_threads(f->par)))
+        n /= 2;
+    return n;
+}
+
+struct attending { struct forward *f; size_t together; };
+
+static void attend_heads(void *arg, size_t i)
+{
+    const struct attending *a = arg;
+    struct forward *f = a->f;
     const struct gemma_layer *p = layer_of(f);
-    const size_t heads = (size_t)f->g->heads, t = i / heads, head = i % heads, hd = (size_t)p->head_dim;
+    const size_t heads = (size_t)f->g->heads, t = i * a->together / heads, head = i * a->together % heads, hd = (size_t)p->head_dim;
     const struct token *at = &f->token[t];
     struct kv_span span[2];
     const size_t spans = kv_spans(f->g, p, &at->seq->layer[f->layer], (int)(head / (heads / (size_t)p->kv_heads)), at->position, span);
 
-    f->k->attend(f->q + t * f->q_wide + head * hd, hd, (float)f->g->score_scale, span, spans, f->att + t * f->q_wide + head * hd);
+    f->k->attend(f->q + t * f->q_wide + head * hd, a->together, hd, (float)f->g->score_scale, span, spans, f->att + t * f->q_wide + head * hd);
 }
 
 /* The rest of the pass needs only tokens whose logits or hidden states somebody wants. */
@@ -348,7 +379,8 @@ static void attention(struct forward *f)
     each_token(f, heads_of_token);
     if (last_owner(f))
         drop_unwanted(f);
-    par_for(f->par, f->n * (size_t)f->g->heads, attend_head, f);
+    struct attending a = {f, heads_together(f)};
+    par_for(f->par, f->n * (size_t)f->g->heads / a.together, attend_heads, &a);
     linear(f, &w->o, f->att, f->q_wide, f->y, f->hidden);
     each_token(f, after_attention);
 }
@@ -627,10 +659,27 @@ static int list_tokens(struct forward *f, struct engine_item *item, size_t n, st
     return 0;
 }
 
+static void find_angles(void *arg, size_t t)
+{
+    struct forward *f = arg;
+
+    for (int i = 0; i < f->g->layers; i++) {
+        struct turns *turns = f->turns[i];
+        float *c = turns->angle + t * 2 * turns->n, *s = c + turns->n;
+        if (first_alike(f->g, i) != i)
+            continue;
+        for (size_t j = 0; j < turns->n; j++) {
+            const float angle = (float)f->token[t].position * turns->freq[j];
+            c[j] = cosf(angle), s[j] = sinf(angle);
+        }
+    }
+}
+
 int forward_run(struct forward *f, struct engine_item *item, size_t n, struct err *e)
 {
     if (list_tokens(f, item, n, e))
         return -1;
+    each_token(f, find_angles);
     embed(f);
     if (trace(f, 0, e))
         return -1;
@@ -653,27 +702,31 @@ static float *floats(size_t rows, size_t wide) { return xcalloc(rows * wide + 16
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
 /* f_i = theta^(-2i / head_dim) / factor. */
-static float *frequencies(const struct gemma_layer *p)
+static struct turns *turns_new(const struct gemma_layer *p)
 {
-    float *freq = floats((size_t)p->head_dim, 1);
+    struct turns *t = xcalloc(1, sizeof *t);
 
-    for (int i = 0; i < p->rope_pairs; i++)
-        freq[i] = (float)(1 / pow(p->rope_theta, 2.0 * i / p->head_dim) / p->rope_factor);
-    return freq;
+    t->pairs = (size_t)p->rope_pairs;
+    t->n = (t->pairs + 15) / 16 * 16;
+    t->freq = floats(t->n, 1);
+    for (size_t i = 0; i < t->pairs; i++)
+        t->freq[i] = (float)(1 / pow(p->rope_theta, 2.0 * (double)i / p->head_dim) / p->rope_factor);
+    t->angle = floats(ENGINE_STEP_TOKENS, 2 * t->n);
+    return t;
 }
 
-static bool same_rope(const struct gemma_layer *a, const struct gemma_layer *b)
+static void turns_free(struct turns *t)
 {
-    return a->head_dim == b->head_dim && a->rope_pairs == b->rope_pairs && a->rope_theta == b->rope_theta && a->rope_factor == b->rope_factor;
+    free(t->freq);
+    free(t->angle);
+    free(t);
 }
 
-static void set_frequencies(struct forward *f)
+static void set_turns(struct forward *f)
 {
     for (int i = 0; i < f->g->layers; i++) {
-        int j = 0;
-        while (!same_rope(&f->g->layer[j], &f->g->layer[i]))
-            j++;
-        f->freq[i] = j < i ? f->freq[j] : frequencies(&f->g->layer[i]);
+        const int j = first_alike(f->g, i);
+        f->turns[i] = j < i ? f->turns[j] : turns_new(&f->g->layer[i]);
     }
 }
 
@@ -705,7 +758,7 @@ struct forward *forward_new(const struct gemma *g, const struct weights *w, cons
     f->share = xcalloc(experts + 1, sizeof *f->share);
     f->product = xcalloc(2 * experts + 1, sizeof *f->product);
     f->logits = floats(HEAD_TOKENS, (size_t)g->vocab);
-    set_frequencies(f);
+    set_turns(f);
     return f;
 }
 
@@ -717,13 +770,9 @@ void forward_free(struct forward *f)
         f->egate, f->eup, f->logits};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
-    for (int i = 0; i < f->g->layers; i++) {
-        bool shared = false;
-        for (int j = 0; j < i; j++)
-            shared = shared || f->freq[j] == f->freq[i];
-        if (!shared)
-            free(f->freq[i]);
-    }
+    for (int i = 0; i < f->g->layers; i++)
+        if (first_alike(f->g, i) == i)
+            turns_free(f->turns[i]);
     free(f->act);
     free(f->slot);
     free(f->share);

@@ -44,8 +44,8 @@ struct matrix matrix_rows(const struct matrix *w, size_t row, size_t rows);
 /* Keys and values of consecutive positions: n rows of head_dim floats each. */
 struct kv_span { const float *k, *v; size_t n; };
 
-/* Bytes of one vector prepared for linear_fast. */
-static inline size_t act_bytes(size_t cols) { return (cols + 511) / 512 * 512 / 4 * 9; }
+/* Bytes of one vector prepared for linear_fast, a multiple of 64. */
+static inline size_t act_bytes(enum weight_kind kind, size_t cols) { return kind == W_FP8 ? (cols + 15) / 16 * 64 : (cols + 511) / 512 * 512 / 4 * 9; }
 
 /* How a product walks memory, which changes its speed, never its result: how many bytes ahead it asks for, into the first cache or the second. */
 struct pace { size_t distance; bool near; };
@@ -56,9 +56,9 @@ struct kernels {
     void (*linear)(const struct matrix *w, size_t row0, size_t row1, const float *x, size_t ldx, size_t tokens, float *y, size_t ldy);
     /* linear with int4 weights not rounded: what fast mode approximates; for tests. */
     void (*linear_judge)(const struct matrix *w, size_t row0, size_t row1, const float *x, size_t ldx, size_t tokens, float *y, size_t ldy);
-    /* x [cols] for weights of this kind (int4, int8); `to` is aligned to 64 bytes. */
+    /* x [cols] for weights of this kind (int4, int8, fp8); `to` is aligned to 64 bytes. */
     void (*prepare)(enum weight_kind kind, const float *x, size_t cols, uint8_t *to);
-    /* The same as linear within the bound of fast mode; act: the tokens prepared, one after another (int4, int8), else unused. */
+    /* The same as linear within the bound of fast mode; act: the tokens prepared, one after another (int4, int8, fp8), else unused. */
     void (*linear_fast)(const struct matrix *w, size_t row0, size_t row1, const float *x, size_t ldx, const uint8_t *act, size_t tokens, const struct pace *pace,
         float *y, size_t ldy);
     /* One row's values. */
@@ -73,8 +73,10 @@ struct kernels {
     float (*exp_sum)(float *x, size_t n, float max);
     /* Reads n bytes, a multiple of 256, as fast as this level can; the result only keeps the reads alive. */
     uint64_t (*read)(const uint8_t *p, size_t n);
-    /* out [head_dim] = softmax(scale * q . k) v over the spans in their order. */
-    void (*attend)(const float *q, size_t head_dim, float scale, const struct kv_span *span, size_t spans, float *out);
+    /* out [heads][head_dim] = softmax(scale * q [heads][head_dim] . k) v over the spans in their order; head_dim a multiple of 16. */
+    void (*attend)(const float *q, size_t heads, size_t head_dim, float scale, const struct kv_span *span, size_t spans, float *out);
+    /* Pairs (x[i], x[i + half]) turned by the angles whose cosines and sines are c[i] and s[i], i < n, a multiple of 16. */
+    void (*rotate)(float *x, size_t half, const float *c, const float *s, size_t n);
 };
 /* The best of them up to a level; AVX-512 without VNNI runs as AVX2. */
 const struct kernels *kernels_for(enum simd level);

@@ -10,7 +10,7 @@ enum {
     SPAN_BLOCK = 256        /* positions between two corrections of the running softmax */
 };
 
-/* Two more for decode32: an fp8 weight / 256 without its row's scale; int4 level x scale without rounding. */
+/* Two more for decode32: an fp8 weight / 2^120 without its row's scale; int4 level x scale without rounding. */
 #define RAW_FP8 ((enum weight_kind)(W_FP8 + 1))
 #define RAW_INT4 ((enum weight_kind)(W_FP8 + 2))
 
@@ -32,7 +32,7 @@ INLINE void decode32(enum weight_kind kind, const uint8_t *p, float scale, v16 *
     case W_F16: *a = v_f16(p); *b = v_f16(p + 32); return;
     case W_INT4: *a = v_round_bf16(v_mul(v_levels(p), s)); *b = v_round_bf16(v_mul(v_levels(p + 8), s)); return;
     case W_INT8: *a = v_mul(v_i8(p), s); *b = v_mul(v_i8(p + 16), s); return;
-    case W_FP8: *a = v_mul(v_mul(v_fp8(p), v_set(256)), s); *b = v_mul(v_mul(v_fp8(p + 16), v_set(256)), s); return;
+    case W_FP8: *a = v_mul(v_mul(v_fp8(p), v_set(0x1p120f)), s); *b = v_mul(v_mul(v_fp8(p + 16), v_set(0x1p120f)), s); return;
     }
 }
 
@@ -61,30 +61,50 @@ INLINE void segment_scales(const struct matrix *w, size_t row, size_t k, float s
 
 INLINE size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-INLINE float dot_row(enum weight_kind kind, const struct matrix *w, size_t row, const float *x)
+/* One or two rows; each sum is in two chains, and one row's wait fills with the other's work.  Memory is asked for twice: early into the second cache, late into
+ * the first, which suits rows that fit it with their activations and those that do not. */
+INLINE void dot_rows(enum weight_kind kind, int rows, const struct matrix *w, size_t row, const float *x, float *y)
 {
-    const size_t step = block_bytes(kind);
-    const uint8_t *p = w->data + row * (w->cols / BLOCK) * step;
-    v16 low = v_set(0), high = v_set(0), a, b;
-    float scale[16] = {0};
+    const size_t step = block_bytes(kind), stride = w->cols / BLOCK * step;
+    const uint8_t *p = w->data + row * stride, *ahead = p;
+    v16 low[2], high[2], a, b;
+    float scale[2][16] = {{0}};
+
+#pragma GCC unroll 2
+    for (int r = 0; r < rows; r++)
+        low[r] = high[r] = v_set(0);
     for (size_t k0 = 0; k0 < w->cols; k0 += SEGMENT) {
         size_t blocks = least(SEGMENT, w->cols - k0) / BLOCK;
-        if (w->scale)
-            segment_scales(w, row, k0, scale);
+        for (int r = 0; w->scale && r < rows; r++)
+            segment_scales(w, row + (size_t)r, k0, scale[r]);
         for (size_t i = 0; i < blocks; i++, p += step, x += BLOCK) {
-            v_prefetch(p + 4096, false);
-            decode32(kind, p, scale[i], &a, &b);
-            low = v_fma(a, v_load(x), low);
-            high = v_fma(b, v_load(x + 16), high);
+            const v16 u = v_load(x), v = v_load(x + 16);
+            for (size_t at = 0; at < step * (size_t)rows; at += 64) {
+                v_prefetch(ahead + at + 8192, false);
+                v_prefetch(ahead + at + 1024, true);
+            }
+            ahead += step * (size_t)rows;
+#pragma GCC unroll 2
+            for (int r = 0; r < rows; r++) {
+                decode32(kind, p + (size_t)r * stride, scale[r][i], &a, &b);
+                low[r] = v_fma(a, u, low[r]);
+                high[r] = v_fma(b, v, high[r]);
+            }
         }
     }
-    return v_sum(v_add(low, high));
+#pragma GCC unroll 2
+    for (int r = 0; r < rows; r++)
+        y[r] = v_sum(v_add(low[r], high[r]));
 }
 
 INLINE void one_token(enum weight_kind kind, const struct matrix *w, size_t row0, size_t row1, const float *x, float *y)
 {
-    for (size_t r = row0; r < row1; r++)
-        y[r] = dot_row(kind, w, r, x);
+    size_t r = row0;
+
+    for (; r + 2 <= row1; r += 2)
+        dot_rows(kind, 2, w, r, x, y + r);
+    if (r < row1)
+        dot_rows(kind, 1, w, r, x, y + r);
 }
 
 /* acc [rows][tokens] lanes += tile rows x activations over n columns. */
@@ -214,7 +234,7 @@ INLINE void prepare_kind(enum weight_kind kind, const float *x, size_t cols, uin
     int32_t *sum = (int32_t *)(uintptr_t)a.sum;
 
     if (cols % SEGMENT)
-        memset(to, 0, act_bytes(cols));
+        memset(to, 0, act_bytes(kind, cols));
     for (size_t k = 0; k < cols; k += BLOCK) {
         const v16 u = v_load(x + k), v = v_load(x + k + 16);
         const size_t group = k / BLOCK % 16, lane = k / SEGMENT * 16 + 4 * (group % 4) + group / 4;
@@ -229,8 +249,11 @@ static void prepare(enum weight_kind kind, const float *x, size_t cols, uint8_t 
 {
     if (kind == W_INT4)
         prepare_kind(W_INT4, x, cols, to);
-    else
+    else if (kind == W_INT8)
         prepare_kind(W_INT8, x, cols, to);
+    else
+        for (size_t k = 0; k < cols; k += 16)
+            v_store((float *)(void *)to + k, v_mul(v_load(x + k), v_set(0x1p60f)));
 }
 
 static float row_scale(const struct matrix *w, size_t row)
@@ -365,27 +388,221 @@ static void terms_rows(const struct matrix *w, size_t row0, size_t row1, struct 
         paced_rows(W_INT4, MIXED, w, row0, row1, a, pace, y);
 }
 
-static void terms_tokens(const struct matrix *w, size_t row0, size_t row1, const uint8_t *act, size_t tokens, const struct pace *pace, float *y, size_t ldy)
+#ifdef VEC_AVX512
+/* --- many tokens: 16 rows side by side ---
+ * A lane is a row: a group of 32 columns becomes eight vectors of four columns each, and what one token adds to 16 rows costs 16 dot instructions.  The groups are
+ * visited in the order in which v_sum4 adds the lanes of a single row, so that the sums are the same bits. */
+
+enum { SIDE_ROWS = 16, SIDE_TOKENS = 16, SIDE_GROUPS = 48, LANES = 16, SIDE_LEAST = 8 /* tokens: fewer do not pay for the unpacking */ };
+
+struct side {
+    _Alignas(64) uint8_t weight[SIDE_GROUPS][8][64];
+    _Alignas(64) float scale[SIDE_GROUPS][16];
+    _Alignas(64) float level[5][SIDE_TOKENS][16];   /* sums of 1, 2, 4, 8, 16 lanes */
+};
+
+/* 16 bytes of each of 16 rows as four vectors of 32 bits a row. */
+INLINE void side_load(const uint8_t *p, size_t stride, __m512i out[4])
 {
-    for (size_t r = row0; r < row1; r += TILE_TERMS)
-        for (size_t t = 0; t < tokens; t++) {
-            const struct act a = act_of(act + t * act_bytes(w->cols), w->cols);
-            terms_rows(w, r, least(r + TILE_TERMS, row1), a, pace, y + t * ldy);
-        }
+    __m512i row[4];
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 4; i++) {
+        row[i] = _mm512_castsi128_si512(_mm_loadu_si128((const void *)(p + i * stride)));
+        row[i] = _mm512_inserti32x4(row[i], _mm_loadu_si128((const void *)(p + (i + 4) * stride)), 1);
+        row[i] = _mm512_inserti32x4(row[i], _mm_loadu_si128((const void *)(p + (i + 8) * stride)), 2);
+        row[i] = _mm512_inserti32x4(row[i], _mm_loadu_si128((const void *)(p + (i + 12) * stride)), 3);
+    }
+    const __m512i a = _mm512_unpacklo_epi32(row[0], row[1]), b = _mm512_unpacklo_epi32(row[2], row[3]);
+    const __m512i c = _mm512_unpackhi_epi32(row[0], row[1]), d = _mm512_unpackhi_epi32(row[2], row[3]);
+    out[0] = _mm512_unpacklo_epi64(a, b), out[1] = _mm512_unpackhi_epi64(a, b);
+    out[2] = _mm512_unpacklo_epi64(c, d), out[3] = _mm512_unpackhi_epi64(c, d);
 }
 
-static void fp8_rows(const struct matrix *w, size_t row0, size_t row1, const float *x, size_t ldx, size_t tokens, float *y, size_t ldy)
+/* One group: int4 as four vectors of even columns and four of odd ones, int8 plus 128 in order. */
+INLINE void side_group(enum weight_kind kind, const struct matrix *w, size_t row, size_t group, uint8_t (*to)[64])
 {
+    const size_t stride = w->cols / BLOCK * block_bytes(kind);
+    const uint8_t *p = w->data + row * stride + group * block_bytes(kind);
+    __m512i v[4];
+
+    for (int half = 0; half < (kind == W_INT4 ? 1 : 2); half++) {
+        side_load(p + 16 * half, stride, v);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            if (kind == W_INT4) {
+                _mm512_store_si512(to[i], _mm512_and_si512(v[i], _mm512_set1_epi8(15)));
+                _mm512_store_si512(to[4 + i], _mm512_and_si512(_mm512_srli_epi16(v[i], 4), _mm512_set1_epi8(15)));
+            } else {
+                _mm512_store_si512(to[4 * half + i], _mm512_xor_si512(v[i], _mm512_set1_epi8((char)0x80)));
+            }
+        }
+    }
+}
+
+INLINE void side_scales(enum st_dtype type, const struct matrix *w, size_t row, size_t group, float *to)
+{
+    uint16_t half[16];
+    float scale[16];
+
+    if (type == MIXED) {
+        for (size_t r = 0; r < 16; r++) {
+            segment_scales(w, row + r, group / 16 * SEGMENT, scale);
+            to[r] = scale[group % 16];
+        }
+        return;
+    }
+    for (size_t r = 0; r < 16; r++)
+        memcpy(&half[r], w->scale + ((row + r) * w->scales + group) * 2, 2);
+    v_store(to, v_scale16(type, (const uint8_t *)half));
+}
+
+INLINE __m512i four_of(const int8_t *q)
+{
+    int32_t four;
+    memcpy(&four, q, 4);
+    return _mm512_set1_epi32(four);
+}
+
+/* One lane of the sums of n tokens from `token` on: groups first, first + 16, … */
+INLINE void side_lane(enum weight_kind kind, int n, struct side *s, size_t groups, size_t first, size_t lane, const uint8_t *act, size_t cols, v16 *sum)
+{
+    const size_t bytes = act_bytes(kind, cols);
+
+#pragma GCC unroll 4
+    for (int t = 0; t < n; t++)
+        sum[t] = v_set(0);
+    for (size_t i = 0, g = first; i < groups; i++, g += 16) {
+        const size_t in_chunk = g % 4, at = g / 4 * 256 + (kind == W_INT4 ? in_chunk * 16 : in_chunk / 2 * 128 + in_chunk % 2 * 32);
+        const size_t odd = kind == W_INT4 ? 64 : 16, low = kind == W_INT4 ? 128 : 64;
+        const v16 scale = v_load(s->scale[i]);
+        __m512i high_sum[4], low_sum[4];
+#pragma GCC unroll 4
+        for (int t = 0; t < n; t++) {
+            const struct act a = act_of(act + (size_t)t * bytes, cols);
+            high_sum[t] = _mm512_setzero_si512();
+            low_sum[t] = _mm512_set1_epi32(-a.sum[g / 16 * 16 + lane]);
+        }
+#pragma GCC unroll 8
+        for (size_t k = 0; k < 8; k++) {
+            const __m512i w = _mm512_load_si512(s->weight[i][k]);
+#pragma GCC unroll 4
+            for (int t = 0; t < n; t++) {
+                const int8_t *q = (const int8_t *)act + (size_t)t * bytes + at + k / 4 * odd + k % 4 * 4;
+                high_sum[t] = _mm512_dpbusd_epi32(high_sum[t], w, four_of(q));
+                low_sum[t] = _mm512_dpbusd_epi32(low_sum[t], w, four_of(q + low));
+            }
+        }
+#pragma GCC unroll 4
+        for (int t = 0; t < n; t++) {
+            const struct act a = act_of(act + (size_t)t * bytes, cols);
+            const v16 by = v_set(a.scale[g / 16 * 16 + lane]), value = v_of(_mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(high_sum[t], 8), low_sum[t])));
+            sum[t] = v_fma(value, kind == W_INT4 ? v_mul(scale, by) : by, sum[t]);
+        }
+    }
+}
+
+/* A new lane's sum joins those of equal size before it, as in a binary counter. */
+INLINE void side_add(struct side *s, size_t visited, size_t token, v16 sum)
+{
+    size_t level = 0;
+
+    for (; visited >> level & 1; level++)
+        sum = v_add(v_load(s->level[level][token]), sum);
+    v_store(s->level[level][token], sum);
+}
+
+INLINE void side_rows(enum weight_kind kind, enum st_dtype type, const struct matrix *w, size_t row, const uint8_t *act, size_t tokens, float *y, size_t ldy)
+{
+    static const uint8_t order[4] = {0, 2, 1, 3};
+    const size_t all = w->cols / BLOCK, bytes = act_bytes(kind, w->cols);
+    struct side s;
+    v16 sum[4];
+
+    for (size_t i = 0; i < LANES; i++) {
+        const size_t l = order[i / 4], j = order[i % 4], first = 4 * j + l, lane = 4 * l + j, groups = first < all ? (all - first + 15) / 16 : 0;
+        for (size_t g = 0; g < groups; g++) {
+            side_group(kind, w, row, first + 16 * g, s.weight[g]);
+            if (kind == W_INT4)
+                side_scales(type, w, row, first + 16 * g, s.scale[g]);
+        }
+        size_t t = 0;
+        for (; t + 4 <= tokens; t += 4) {
+            side_lane(kind, 4, &s, groups, first, lane, act + t * bytes, w->cols, sum);
+            for (size_t u = 0; u < 4; u++)
+                side_add(&s, i, t + u, sum[u]);
+        }
+        for (; t < tokens; t++) {
+            side_lane(kind, 1, &s, groups, first, lane, act + t * bytes, w->cols, sum);
+            side_add(&s, i, t, sum[0]);
+        }
+    }
+    for (size_t t = 0; t < tokens; t++)
+        memcpy(y + t * ldy, s.level[4][t], SIDE_ROWS * sizeof *y);
+}
+
+INLINE void side_tokens(enum weight_kind kind, enum st_dtype type, const struct matrix *w, size_t row, const uint8_t *act, size_t tokens, float *y, size_t ldy)
+{
+    fetch(w->data + (row + SIDE_ROWS) * matrix_row_bytes(w), SIDE_ROWS * matrix_row_bytes(w) / 64, false);
+    if (type != MIXED)
+        fetch(w->scale + (row + SIDE_ROWS) * w->scales * 2, SIDE_ROWS * w->scales * 2 / 64 + 1, false);
+    for (size_t t = 0; t < tokens; t += SIDE_TOKENS)
+        side_rows(kind, type, w, row, act + t * act_bytes(kind, w->cols), least(SIDE_TOKENS, tokens - t), y + t * ldy, ldy);
+    for (size_t t = 0; kind == W_INT8 && t < tokens; t++)
+        for (size_t r = 0; r < SIDE_ROWS; r++)
+            y[t * ldy + r] *= row_scale(w, row + r);
+}
+
+/* Whether it did the 16 rows. */
+static bool sixteen_rows(const struct matrix *w, size_t row, size_t rows, const uint8_t *act, size_t tokens, float *y, size_t ldy)
+{
+    if (tokens < SIDE_LEAST || rows < SIDE_ROWS || w->cols > SIDE_GROUPS * SEGMENT)
+        return false;
+    if (w->kind == W_INT8)
+        side_tokens(W_INT8, MIXED, w, row, act, tokens, y, ldy);
+    else if (w->scales * BLOCK == w->cols && w->scale_type == ST_F16)
+        side_tokens(W_INT4, ST_F16, w, row, act, tokens, y, ldy);
+    else if (w->scales * BLOCK == w->cols && w->scale_type == ST_BF16)
+        side_tokens(W_INT4, ST_BF16, w, row, act, tokens, y, ldy);
+    else
+        side_tokens(W_INT4, MIXED, w, row, act, tokens, y, ldy);
+    return true;
+}
+#else
+static bool sixteen_rows(const struct matrix *w, size_t row, size_t rows, const uint8_t *act, size_t tokens, float *y, size_t ldy)
+{
+    return (void)w, (void)row, (void)rows, (void)act, (void)tokens, (void)y, (void)ldy, false;
+}
+#endif
+
+static void terms_tokens(const struct matrix *w, size_t row0, size_t row1, const uint8_t *act, size_t tokens, const struct pace *pace, float *y, size_t ldy)
+{
+    for (size_t r = row0; r < row1; r += TILE_TERMS) {
+        const size_t end = least(r + TILE_TERMS, row1);
+        if (tokens > 1 && sixteen_rows(w, r, end - r, act, tokens, y + r, ldy))
+            continue;
+        if (tokens == 1) {
+            terms_rows(w, row0, row1, act_of(act, w->cols), pace, y);
+            return;
+        }
+        for (size_t t = 0; t < tokens; t++)
+            terms_rows(w, r, end, act_of(act + t * act_bytes(w->kind, w->cols), w->cols), pace, y + t * ldy);
+    }
+}
+
+/* The weights / 2^120 meet activations * 2^60, so that neither they nor the sums leave float32's range. */
+static void fp8_rows(const struct matrix *w, size_t row0, size_t row1, const uint8_t *act, size_t tokens, float *y, size_t ldy)
+{
+    const float *x = (const float *)(const void *)act;
     struct matrix raw = *w;
 
     raw.scale = NULL;
     if (tokens == 1)
         one_token(RAW_FP8, &raw, row0, row1, x, y);
     else
-        many_tokens(RAW_FP8, &raw, row0, row1, x, ldx, tokens, y, ldy);
+        many_tokens(RAW_FP8, &raw, row0, row1, x, act_bytes(W_FP8, w->cols) / sizeof *x, tokens, y, ldy);
     for (size_t r = row0; r < row1; r++)
         for (size_t t = 0; t < tokens; t++)
-            y[t * ldy + r] *= 256 * row_scale(w, r);
+            y[t * ldy + r] *= 0x1p60f * row_scale(w, r);
 }
 
 static void linear_judge(const struct matrix *w, size_t row0, size_t row1, const float *x, size_t ldx, size_t tokens, float *y, size_t ldy)
@@ -403,7 +620,7 @@ static void linear_fast(const struct matrix *w, size_t row0, size_t row1, const 
     if (w->kind == W_INT4 || w->kind == W_INT8)
         terms_tokens(w, row0, row1, act, tokens, pace, y, ldy);
     else if (w->kind == W_FP8)
-        fp8_rows(w, row0, row1, x, ldx, tokens, y, ldy);
+        fp8_rows(w, row0, row1, act, tokens, y, ldy);
     else
         linear(w, row0, row1, x, ldx, tokens, y, ldy);
 }
@@ -527,60 +744,129 @@ static uint64_t read_bytes(const uint8_t *p, size_t n)
     return bits[0];
 }
 
-/* out = out * keep + sum over i of p[i] * v[i]. */
-static void add_values(float *out, size_t head_dim, float keep, const float *p, const float *const *v, size_t n)
+/* Heads that share keys and are worked on together: as many as there are registers for. */
+#ifdef VEC_AVX512
+#define HEADS 4
+#else
+#define HEADS 1
+#endif
+
+/* score[h][0 … 3] = scale * q[h] . key[0 … 3]: one chain of 16 lanes each. */
+INLINE void four_scores(int heads, const float *q, size_t head_dim, float scale, const float *const *key, float (*score)[SPAN_BLOCK])
 {
-    v16 k = v_set(keep);
-    size_t d = 0;
-    for (; d + 64 <= head_dim; d += 64) {
-        v16 a = v_mul(v_load(out + d), k), b = v_mul(v_load(out + d + 16), k);
-        v16 c = v_mul(v_load(out + d + 32), k), e = v_mul(v_load(out + d + 48), k);
-        for (size_t i = 0; i < n; i++) {
-            v16 w = v_set(p[i]);
-            const float *s = v[i] + d;
-            a = v_fma(w, v_load(s), a);
-            b = v_fma(w, v_load(s + 16), b);
-            c = v_fma(w, v_load(s + 32), c);
-            e = v_fma(w, v_load(s + 48), e);
+    v16 sum[HEADS][4];
+    float four[4];
+
+#pragma GCC unroll 4
+    for (int h = 0; h < heads; h++)
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            sum[h][i] = v_set(0);
+    for (size_t d = 0; d < head_dim; d += 16)
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            const v16 k = v_load(key[i] + d);
+            v_prefetch(key[i] + d + 8 * head_dim, true);
+#pragma GCC unroll 4
+            for (int h = 0; h < heads; h++)
+                sum[h][i] = v_fma(v_load(q + (size_t)h * head_dim + d), k, sum[h][i]);
         }
-        v_store(out + d, a);
-        v_store(out + d + 16, b);
-        v_store(out + d + 32, c);
-        v_store(out + d + 48, e);
+#pragma GCC unroll 4
+    for (int h = 0; h < heads; h++) {
+        v_sum4(sum[h], four);
+        for (int i = 0; i < 4; i++)
+            score[h][i] = scale * four[i];
     }
-    for (; d < head_dim; d += 16) {
-        v16 a = v_mul(v_load(out + d), k);
-        for (size_t i = 0; i < n; i++)
-            a = v_fma(v_set(p[i]), v_load(v[i] + d), a);
-        v_store(out + d, a);
+}
+
+/* out[h] = out[h] * keep[h] + sum over i of p[h][i] * v[i], for 16 * wide columns from d on. */
+INLINE void add_columns(int heads, int wide, float *out, size_t head_dim, size_t d, const float *keep, float (*p)[SPAN_BLOCK], const float *const *v, size_t n)
+{
+    v16 a[HEADS][4];
+
+#pragma GCC unroll 4
+    for (int h = 0; h < heads; h++)
+#pragma GCC unroll 4
+        for (int c = 0; c < wide; c++)
+            a[h][c] = v_mul(v_load(out + (size_t)h * head_dim + d + 16 * (size_t)c), v_set(keep[h]));
+    for (size_t i = 0; i < n; i++) {
+        v16 s[4];
+#pragma GCC unroll 4
+        for (int c = 0; c < wide; c++)
+            v_prefetch(v[i] + d + 16 * (size_t)c + 8 * head_dim, true), s[c] = v_load(v[i] + d + 16 * (size_t)c);
+#pragma GCC unroll 4
+        for (int h = 0; h < heads; h++) {
+            const v16 w = v_set(p[h][i]);
+#pragma GCC unroll 4
+            for (int c = 0; c < wide; c++)
+                a[h][c] = v_fma(w, s[c], a[h][c]);
+        }
     }
+#pragma GCC unroll 4
+    for (int h = 0; h < heads; h++)
+#pragma GCC unroll 4
+        for (int c = 0; c < wide; c++)
+            v_store(out + (size_t)h * head_dim + d + 16 * (size_t)c, a[h][c]);
 }
 
 /* The blocks are counted from the first visible position, so that they do not depend on where the ring wraps. */
-static void attend(const float *q, size_t head_dim, float scale, const struct kv_span *span, size_t spans, float *out)
+INLINE void attend_heads(int heads, const float *q, size_t head_dim, float scale, const struct kv_span *span, size_t spans, float *out)
 {
-    float score[SPAN_BLOCK], max = -INFINITY, sum = 0;
-    const float *value[SPAN_BLOCK];
+    float score[HEADS][SPAN_BLOCK], max[HEADS], sum[HEADS], keep[HEADS];
+    const float *key[SPAN_BLOCK], *value[SPAN_BLOCK];
     size_t at = 0, offset = 0;
-    memset(out, 0, head_dim * sizeof *out);
+
+    memset(out, 0, (size_t)heads * head_dim * sizeof *out);
+    for (int h = 0; h < heads; h++)
+        max[h] = -INFINITY, sum[h] = 0;
     while (at < spans) {
         size_t n = 0;
-        float top = max;
         for (; n < SPAN_BLOCK && at < spans; n++) {
-            score[n] = scale * dot(q, span[at].k + offset * head_dim, head_dim);
+            key[n] = span[at].k + offset * head_dim;
             value[n] = span[at].v + offset * head_dim;
-            top = score[n] > top ? score[n] : top;
             if (++offset == span[at].n)
                 at++, offset = 0;
         }
-        float keep = expf(max - top);
-        sum = sum * keep + exp_sum(score, n, top);
-        add_values(out, head_dim, keep, score, value, n);
-        max = top;
+        for (size_t i = n; i % 4; i++)
+            key[i] = key[n - 1];
+        for (size_t i = 0; i < n; i += 4)
+            four_scores(heads, q, head_dim, scale, key + i, (float (*)[SPAN_BLOCK])(score[0] + i));
+        for (int h = 0; h < heads; h++) {
+            float top = max[h];
+            for (size_t i = 0; i < n; i++)
+                top = score[h][i] > top ? score[h][i] : top;
+            keep[h] = expf(max[h] - top);
+            sum[h] = sum[h] * keep[h] + exp_sum(score[h], n, top);
+            max[h] = top;
+        }
+        size_t d = 0;
+        for (; d + 64 <= head_dim; d += 64)
+            add_columns(heads, 4, out, head_dim, d, keep, score, value, n);
+        for (; d < head_dim; d += 16)
+            add_columns(heads, 1, out, head_dim, d, keep, score, value, n);
     }
-    v16 whole = v_set(sum);
-    for (size_t d = 0; d < head_dim; d += 16)
-        v_store(out + d, v_div(v_load(out + d), whole));
+    for (size_t i = 0; i < (size_t)heads * head_dim; i += 16)
+        v_store(out + i, v_div(v_load(out + i), v_set(sum[i / head_dim])));
 }
 
-const struct kernels KERNELS = {KERNELS_SIMD, linear, linear_judge, prepare, linear_fast, row, rms, gelu_mul, softcap, exp_sum, read_bytes, attend};
+static void attend(const float *q, size_t heads, size_t head_dim, float scale, const struct kv_span *span, size_t spans, float *out)
+{
+    size_t h = 0;
+
+    for (; h + HEADS <= heads; h += HEADS)
+        attend_heads(HEADS, q + h * head_dim, head_dim, scale, span, spans, out + h * head_dim);
+    for (; h < heads; h++)
+        attend_heads(1, q + h * head_dim, head_dim, scale, span, spans, out + h * head_dim);
+}
+
+/* x[i], x[i + half] = x[i] c - x[i + half] s, x[i + half] c + x[i] s. */
+static void rotate(float *x, size_t half, const float *c, const float *s, size_t n)
+{
+    for (size_t i = 0; i < n; i += 16) {
+        const v16 a = v_load(x + i), b = v_load(x + half + i), cos = v_load(c + i), sin = v_load(s + i);
+        v_store(x + i, v_sub(v_mul(a, cos), v_mul(b, sin)));
+        v_store(x + half + i, v_add(v_mul(b, cos), v_mul(a, sin)));
+    }
+}
+
+const struct kernels KERNELS = {KERNELS_SIMD, linear, linear_judge, prepare, linear_fast, row, rms, gelu_mul, softcap, exp_sum, read_bytes, attend, rotate};

@@ -39,18 +39,32 @@ static void adjust(const struct sampling *s, float *logits, size_t n, const stru
                 logits[banned[b].id[i]] = -INFINITY;
 }
 
-/* -1 when one is NaN or all are -infinity. */
+/* -1 when one is NaN or all are -infinity. Eight chains, so that none waits for the one before. */
 static int largest(const float *logits, size_t n)
 {
-    int best = -1;
+    enum { CHAINS = 8 };
+    float max[CHAINS];
+    int nan = 0;
 
-    for (size_t i = 0; i < n; i++) {
-        if (isnan(logits[i]))
-            return -1;
-        if (logits[i] > (best < 0 ? -INFINITY : logits[best]))
-            best = (int)i;
+    for (int j = 0; j < CHAINS; j++)
+        max[j] = -INFINITY;
+    size_t i = 0;
+    for (; i + CHAINS <= n; i += CHAINS)
+        for (int j = 0; j < CHAINS; j++) {
+            const float l = logits[i + (size_t)j];
+            max[j] = l > max[j] ? l : max[j];
+            nan |= l != l;
+        }
+    for (; i < n; i++) {
+        max[0] = logits[i] > max[0] ? logits[i] : max[0];
+        nan |= isnan(logits[i]);
     }
-    return best;
+    for (int j = 1; j < CHAINS; j++)
+        max[0] = max[j] > max[0] ? max[j] : max[0];
+    for (i = 0; !nan && max[0] > -INFINITY && i < n; i++)
+        if (logits[i] == max[0])
+            return (int)i;
+    return -1;
 }
 
 /* --- a heap of ids, the most likely on top ----------------------------------------------------------------------------- */

@@ -53,12 +53,11 @@ INLINE v16 v_levels(const uint8_t *p)
     __m128i u = _mm_unpacklo_epi8(_mm_and_si128(b, mask), _mm_and_si128(_mm_srli_epi16(b, 4), mask));
     return v_of(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_sub_epi8(u, _mm_set1_epi8(8)))));
 }
-/* 16 fp8 codes as floats / 256: sign, exponent and mantissa moved to their places in a binary16, subnormals included. */
+/* 16 fp8 codes as floats / 2^120: sign, exponent and mantissa moved to their places, subnormals included. */
 INLINE v16 v_fp8(const uint8_t *p)
 {
-    __m256i b = _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)p));
-    __m256i h = _mm256_or_si256(_mm256_and_si256(_mm256_slli_epi16(b, 8), _mm256_set1_epi16((short)0x8000)), _mm256_and_si256(_mm256_slli_epi16(b, 7), _mm256_set1_epi16(0x3f80)));
-    return v_of(_mm512_cvtph_ps(h));
+    __m512i b = _mm512_slli_epi32(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)), 20);
+    return v_of(_mm512_castsi512_ps(_mm512_and_si512(b, _mm512_set1_epi32((int)0x87f00000u))));
 }
 INLINE v16 v_abs(v16 a) { return v_of(_mm512_abs_ps(a.v)); }
 /* As a 4 x 4 matrix, transposed. */
@@ -222,11 +221,7 @@ INLINE v16 v_levels(const uint8_t *p)
     u = _mm_sub_epi8(u, _mm_set1_epi8(8));
     return (v16){half_i8(u), half_i8(_mm_srli_si128(u, 8))};
 }
-INLINE __m256 half_fp8(__m128i c)
-{
-    __m128i b = _mm_cvtepu8_epi16(c);
-    return _mm256_cvtph_ps(_mm_or_si128(_mm_and_si128(_mm_slli_epi16(b, 8), _mm_set1_epi16((short)0x8000)), _mm_and_si128(_mm_slli_epi16(b, 7), _mm_set1_epi16(0x3f80))));
-}
+INLINE __m256 half_fp8(__m128i c) { return _mm256_castsi256_ps(_mm256_and_si256(_mm256_slli_epi32(_mm256_cvtepi8_epi32(c), 20), _mm256_set1_epi32((int)0x87f00000u))); }
 INLINE v16 v_fp8(const uint8_t *p) { __m128i b = _mm_loadu_si128((const void *)p); return (v16){half_fp8(b), half_fp8(_mm_srli_si128(b, 8))}; }
 INLINE __m256 half_abs(__m256 x) { return _mm256_and_ps(x, _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff))); }
 INLINE v16 v_abs(v16 x) { return (v16){half_abs(x.a), half_abs(x.b)}; }
@@ -341,7 +336,7 @@ INLINE v16 v_f16(const uint8_t *p) { LANES(f16_to_f32(half_at(p, i))); }
 INLINE v16 v_i8(const uint8_t *p) { LANES((float)(int8_t)p[i]); }
 INLINE v16 v_round_bf16(v16 a) { LANES(bf16_to_f32(bf16_from_f32(a.f[i]))); }
 INLINE v16 v_levels(const uint8_t *p) { LANES((float)((i % 2 ? p[i / 2] >> 4 : p[i / 2] & 15) - 8)); }
-INLINE v16 v_fp8(const uint8_t *p) { LANES(f16_to_f32((uint16_t)((p[i] & 0x80) << 8 | (p[i] & 0x7f) << 7))); }
+INLINE v16 v_fp8(const uint8_t *p) { LANES(f32_from_bits((uint32_t)(p[i] & 0x80) << 24 | (uint32_t)(p[i] & 0x7f) << 20)); }
 INLINE v16 v_abs(v16 a) { LANES(fabsf(a.f[i])); }
 INLINE v16 v_transpose(v16 a) { LANES(a.f[4 * (i % 4) + i / 4]); }
 INLINE int term(int8_t high, int8_t low) { return 256 * high + low; }

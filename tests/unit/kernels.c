@@ -9,7 +9,7 @@
 #include "engine/kernels.h"
 #include "quant/w8.h"
 
-enum { ROWS = 13, TOKENS = 37 };
+enum { ROWS = 29, TOKENS = 37 };
 
 static uint64_t state = 1;
 static uint32_t rnd(void) { state = state * 6364136223846793005u + 1442695040888963407u; return (uint32_t)(state >> 33); }
@@ -126,7 +126,7 @@ static void linears(enum weight_kind kind, size_t cols, size_t scales, enum st_d
 /* Fast mode against double sums of unrounded products: rms over rms of the outputs; twins bit for bit; batches as single tokens. */
 static double fast_error(enum weight_kind kind, size_t cols, bool outliers)
 {
-    const size_t scales = kind == W_INT4 ? cols / 32 : 1, stride = act_bytes(cols);
+    const size_t scales = kind == W_INT4 ? cols / 32 : 1, stride = act_bytes(kind, cols);
     struct matrix m = random_matrix(kind, cols, scales, kind == W_INT4 ? ST_F16 : ST_F32);
     float *x = xcalloc(TOKENS * cols, sizeof *x), *judge = xcalloc(TOKENS * ROWS, sizeof *judge);
     uint8_t *act = aligned_alloc(64, TOKENS * stride), *again = aligned_alloc(64, TOKENS * stride);
@@ -179,7 +179,7 @@ static double fast_error(enum weight_kind kind, size_t cols, bool outliers)
 
 static void fast_mode(void)
 {
-    const size_t cols[] = {32, 640, 1536, 2112, 6144};
+    const size_t cols[] = {32, 640, 704, 1152, 1536, 2112, 6144};
 
     for (size_t c = 0; c < sizeof cols / sizeof *cols; c++) {
         printf("K = %zu: rms error int4 %.1e, with outliers %.1e; int8 %.1e, %.1e; fp8 %.1e\n", cols[c], fast_error(W_INT4, cols[c], false),
@@ -224,29 +224,33 @@ static void functions(const struct kernels *k)
 /* Attention over two spans against softmax in double. */
 static void attention(const struct kernels *k)
 {
-    enum { HD = 48, KEYS = 700, CUT = 333 };
-    static float q[HD], key[KEYS * HD], val[KEYS * HD], out[HD];
-    double p[KEYS], sum = 0, max = -1e30;
+    enum { HEADS = 5, HD = 48, KEYS = 701, CUT = 333 };
+    static float q[HEADS * HD], key[KEYS * HD], val[KEYS * HD], out[HEADS * HD], same[HEADS * HD];
 
-    for (int i = 0; i < HD; i++)
+    for (int i = 0; i < HEADS * HD; i++)
         q[i] = normal();
     for (int i = 0; i < KEYS * HD; i++)
         key[i] = normal(), val[i] = normal();
     const struct kv_span span[2] = {{key, val, CUT}, {key + CUT * HD, val + CUT * HD, KEYS - CUT}};
-    k->attend(q, HD, 0.5f, span, 2, out);
-    for (int i = 0; i < KEYS; i++) {
-        p[i] = 0;
-        for (int d = 0; d < HD; d++)
-            p[i] += 0.5 * (double)q[d] * (double)key[i * HD + d];
-        max = p[i] > max ? p[i] : max;
-    }
-    for (int i = 0; i < KEYS; i++)
-        sum += p[i] = exp(p[i] - max);
-    for (int d = 0; d < HD; d++) {
-        double want = 0;
+    k->attend(q, HEADS, HD, 0.5f, span, 2, out);
+    kernels_scalar.attend(q, HEADS, HD, 0.5f, span, 2, same);
+    assert(!memcmp(out, same, sizeof out));
+    for (int h = 0; h < HEADS; h++) {
+        double p[KEYS], sum = 0, max = -1e30;
+        for (int i = 0; i < KEYS; i++) {
+            p[i] = 0;
+            for (int d = 0; d < HD; d++)
+                p[i] += 0.5 * (double)q[h * HD + d] * (double)key[i * HD + d];
+            max = p[i] > max ? p[i] : max;
+        }
         for (int i = 0; i < KEYS; i++)
-            want += p[i] / sum * (double)val[i * HD + d];
-        assert(fabs(want - (double)out[d]) < 2e-6);
+            sum += p[i] = exp(p[i] - max);
+        for (int d = 0; d < HD; d++) {
+            double want = 0;
+            for (int i = 0; i < KEYS; i++)
+                want += p[i] / sum * (double)val[i * HD + d];
+            assert(fabs(want - (double)out[h * HD + d]) < 2e-6);
+        }
     }
 }
 
