@@ -54,8 +54,8 @@ compare_rate() {
     before_load=$(load)
     for ((i = 0; i < runs; i++)); do once "$id" "$ours" "$7"; done
     record --arg id "$id" --arg what "$2" --arg peer "$3" --argjson gate "${4:-null}" --argjson aim "${5:-null}" --arg load "$before_load-$(load)" --argjson runs "$runs" \
-        --argjson n "$6" --argjson t "$(median .wall "$ours")" --argjson c "$(median .cpu "$ours")" --argjson p "$8" "$verdict"'
-        ($n / $t / 1e9) as $v | {id: $id, what: $what, value: ($v | three), unit: "GB/s", peer: $peer, peer_value: $p, ratio: ($v / $p | two), cpu_ratio: ($n / $c / 1e9 / $p | two),
+        --argjson n "$6" --argjson t "$(median .wall "$ours")" --argjson p "$8" "$verdict"'
+        ($n / $t / 1e9) as $v | {id: $id, what: $what, value: ($v | three), unit: "GB/s", peer: $peer, peer_value: $p, ratio: ($v / $p | two),
         gate: $gate, aim: $aim, verdict: verdict($v / $p; 1), runs: $runs, load: $load}'
 }
 
@@ -85,7 +85,8 @@ fail() { echo "bench: $*" >&2; exit 1; }
 model() {
     [ ! -d "$work/model" ] || return 0
     st-synth --size e2b --scale full --plan -o - | tail -c +9 | jq '.__metadata__.config | fromjson | .text_config |= (.num_hidden_layers = 10 | .layer_types |= .[:10]
-        | .num_kv_shared_layers = 5 | .vocab_size = 65536 | .vocab_size_per_layer_input = 65536)' >"$work/config.json"
+        | .num_kv_shared_layers = 5 | .vocab_size = 65536 | .vocab_size_per_layer_input = 65536)' |
+        sed 's/\("final_logit_softcapping": [0-9]*\),/\1.0,/' >"$work/config.json"       # jq writes 30.0 as 30, a type that transformers refuses
     st-synth --config "$work/config.json" --shard-size 1000000000 -o "$work/model" || fail "cannot make the model in $work: Q4BENCH_DIR names a place with 5 GB free"
     bytes=$(cat "$work"/model/*.safetensors | wc -c)   # for the rows
 }
