@@ -52,22 +52,23 @@ static char **files_of(const char *path, size_t *n, struct err *e)
     return list;
 }
 
+/* results_free rs after a failure too. */
 static int read_all(char **operand, size_t n, const struct choice *c, struct results *rs, struct err *e)
 {
     char **path = NULL;
     size_t n_paths = 0;
 
-    for (size_t i = 0; i < n; i++) {
+    *rs = (struct results){0};
+    for (size_t i = 0; i < n && !e->code; i++) {
         size_t k;
         char **list = files_of(operand[i], &k, e);
-        if (!list || e->code)
-            return -1;
         path = xreallocarray(path, n_paths + k, sizeof *path);
-        memcpy(path + n_paths, list, k * sizeof *path);
+        if (k)
+            memcpy(path + n_paths, list, k * sizeof *path);
         n_paths += k;
         free(list);
     }
-    const int rc = results_read(path, n_paths, rs, e);
+    const int rc = e->code ? -1 : results_read(path, n_paths, rs, e);
     for (size_t i = 0; i < n_paths; i++)
         free(path[i]);
     free(path);
@@ -118,37 +119,37 @@ static int write_plot_data(const char *dir, const struct doc *d, struct err *e)
 static int tabulate(const struct choice *c, char **operand, size_t n, struct err *e)
 {
     struct results rs;
+    int rc = -1;
     struct doc d = {.plots = c->plots, .title = c->title ? xstrdup(c->title) : NULL};
     const char *tables = c->tables ? c->tables : !strcmp(c->format, "csv") && !c->plot_data ? "summary" : NULL;
 
-    if (read_all(operand, n, c, &rs, e))
-        return -1;
-    const struct view v = {&rs, c->baseline};
-    if (c->metric ? tables_metric(&d, &v, c->metric, e) : tables_make(&d, &v, tables, e))
-        return -1;
-    if (c->plot_data && write_plot_data(c->plot_data, &d, e))
-        return -1;
-    if (!c->plot_data)
+    if (read_all(operand, n, c, &rs, e) == 0) {
+        const struct view v = {&rs, c->baseline};
+        rc = c->metric ? tables_metric(&d, &v, c->metric, e) : tables_make(&d, &v, tables, e);
+    }
+    if (rc == 0 && c->plot_data)
+        rc = write_plot_data(c->plot_data, &d, e);
+    else if (rc == 0)
         print(c, &d);
     doc_free(&d);
     results_free(&rs);
-    return 0;
+    return rc;
 }
 
 /* The exit status: 1 when something is worse. */
 static int diff(const struct choice *c, char **operand, struct err *e)
 {
-    struct results a, b;
+    struct results a, b = {0};
     struct doc d = {0};
     long worse;
 
-    if (read_all(operand, 1, c, &a, e) || read_all(operand + 1, 1, c, &b, e) || tables_diff(&d, &a, &b, c->threshold, c->metric, &worse, e))
-        return -1;
-    print(c, &d);
+    const int rc = read_all(operand, 1, c, &a, e) || read_all(operand + 1, 1, c, &b, e) || tables_diff(&d, &a, &b, c->threshold, c->metric, &worse, e) ? -1 : 0;
+    if (rc == 0)
+        print(c, &d);
     doc_free(&d);
     results_free(&a);
     results_free(&b);
-    return worse ? EXIT_NO : 0;
+    return rc ? rc : worse ? EXIT_NO : 0;
 }
 
 int main(int argc, char **argv)
@@ -181,9 +182,9 @@ int main(int argc, char **argv)
     if (two && n != 3)
         opt_usage("diff: expected two results or directories, found %d", n - 1);
     const int status = two ? diff(&c, argv + first + 1, &e) : tabulate(&c, argv + first, (size_t)n, &e);
+    free(c.where.item);
     if (status < 0)
         die(&e);
-    free(c.where.item);
     if (finish_stdout(&e))
         die(&e);
     return status;

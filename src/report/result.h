@@ -70,7 +70,7 @@ struct result {
 
 struct results { struct result *item; size_t n; };
 
-/* In the order given; files of one model are brought together at its first place. */
+/* In the order given; files of one model are brought together at its first place.  results_free it after a failure too. */
 int results_read(char **path, size_t n, struct results *rs, struct err *e) MUST_CHECK;
 /* Keep the results for which every KEY=VALUE,VALUE… of where holds; KEY is model, build, target, engine, instance, region or gpu. */
 int results_where(struct results *rs, const char *const *where, size_t n, struct err *e) MUST_CHECK;
