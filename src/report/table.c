@@ -260,6 +260,8 @@ static void html_text(struct buf *b, const char *s)
         }
 }
 
+enum { BRIEF = 26 };    /* bytes of a text that is not broken over lines */
+
 static void html_row(struct buf *b, const struct doc *d, const struct table *t, size_t row)
 {
     bool first = true;
@@ -271,7 +273,8 @@ static void html_row(struct buf *b, const struct doc *d, const struct table *t, 
         const char *shown = at(t, row, c)->shown;
         const bool text = t->col[c].flags & COL_TEXT;
         const char *tag = first ? "th scope=row" : "td";
-        buf_printf(b, "<%s%s>", tag, first || text ? "" : shown ? " class=n" : " class=\"n na\"");
+        const bool brief = shown && strlen(shown) <= BRIEF;
+        buf_printf(b, "<%s%s>", tag, first || text ? (brief ? " class=s" : "") : shown ? " class=n" : " class=\"n na\"");
         html_text(b, shown ? shown : "n/a");
         buf_str(b, first ? "</th>" : "</td>");
         first = false;
@@ -305,7 +308,7 @@ static const char STYLE[] =
     "h1{font-size:1.6rem}h2{font-size:1.15rem;margin:2.2rem 0 .6rem}p,pre{max-width:60rem}p.note{color:var(--soft);font-size:.9rem;margin:.5rem 0}\n"
     ".wide{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}\n"
     "th,td{padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top;overflow-wrap:normal}\n"
-    "thead th{background:var(--head)}tbody th{font-weight:600}.n{text-align:right;white-space:nowrap}.na{color:var(--soft)}\n"
+    "thead th{background:var(--head)}tbody th{font-weight:600}.n{text-align:right;white-space:nowrap}.na{color:var(--soft)}.s{white-space:nowrap}\n"
     "td:not(.n){max-width:30rem;overflow-wrap:break-word}figure{margin:0 0 1rem}figure svg{display:block;width:100%;height:auto;max-width:60rem}\n"
     "@media print{:root{--fg:#000;--bg:#fff;--line:#999;--head:#eee;--soft:#444}body{max-width:none;font-size:10pt}.wide{overflow:visible}"
     "h2{break-after:avoid}tr,figure{break-inside:avoid}}\n";
