@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "engine/pace.h"
 
 enum {
     ROWS_BYTES = 32768,         /* weights that one piece of work reads */
@@ -43,6 +44,7 @@ struct forward {
     const struct kernels *k;
     struct par *par;
     enum engine_math math;
+    struct paces paces;
 
     size_t hidden, q_wide, kv_wide, mlp_wide, flat;     /* widths of the buffers' rows: the most that a layer needs */
     float *h, *x, *y;           /* [tokens][hidden] the stream, a linear's input, its output */
@@ -89,10 +91,6 @@ static size_t pieces(const struct product *p)
     return (p->w->rows + piece_rows(p->w) - 1) / piece_rows(p->w);
 }
 
-/* The weights' bytes of the next pieces, far enough ahead that memory is always busy; 16-bit and int8 rows pass so quickly that they want the first cache. */
-static const struct pace paces[] = {[W_F32] = {2048, true}, [W_BF16] = {2048, true}, [W_F16] = {2048, true}, [W_INT4] = {8192, false}, [W_INT8] = {4096, true},
-    [W_FP8] = {8192, false}};
-
 static void multiply_piece(void *arg, size_t i)
 {
     const struct products *s = arg;
@@ -103,7 +101,7 @@ static void multiply_piece(void *arg, size_t i)
         i -= pieces(p++);
     const size_t rows = piece_rows(p->w), first = i * rows, end = first + rows < p->w->rows ? first + rows : p->w->rows;
     if (s->f->math == MATH_FAST)
-        k->linear_fast(p->w, first, end, p->x, p->ldx, p->act, p->n, &paces[p->w->kind], p->y, p->ldy);
+        k->linear_fast(p->w, first, end, p->x, p->ldx, p->act, p->n, pace_of(&s->f->paces, p->w), p->y, p->ldy);
     else
         (s->f->math == MATH_EXACT ? k->linear : k->linear_judge)(p->w, first, end, p->x, p->ldx, p->n, p->y, p->ldy);
 }
@@ -759,6 +757,8 @@ struct forward *forward_new(const struct gemma *g, const struct weights *w, cons
     f->product = xcalloc(2 * experts + 1, sizeof *f->product);
     f->logits = floats(HEAD_TOKENS, (size_t)g->vocab);
     set_turns(f);
+    if (math == MATH_FAST)
+        paces_find(&f->paces, w, g->layers, k);
     return f;
 }
 
