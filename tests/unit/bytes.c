@@ -89,6 +89,10 @@ static void published_table(void)
         const double gb = (b.text.read + gemma_kv_read(&g, GEMMA_MEAN_CONTEXT, 2)) / 1e9;
         printf("%s: %s %s: %.4f GB a token, published %.3f\n", fabs(gb - want[i].gb) < 0.0005 ? "ok" : "WRONG", want[i].size, want[i].build, gb, want[i].gb);
         assert(fabs(gb - want[i].gb) < 0.0005);
+        /* By storage: all of it, and 8-bit only where the linears are. */
+        assert(fabs(b.read[GEMMA_INT4] + b.read[GEMMA_8BIT] + b.read[GEMMA_16BIT] - b.text.read) < 1);
+        assert((b.read[GEMMA_8BIT] > 0) == (strstr(want[i].build, "int8") != NULL));
+        assert((b.read[GEMMA_INT4] > 0) == (strstr(want[i].build, "int8") == NULL || strstr(want[i].build, "emb4") != NULL));
         st_header_free(h);
         json_decref(config);
     }
