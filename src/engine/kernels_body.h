@@ -751,8 +751,8 @@ static uint64_t read_bytes(const uint8_t *p, size_t n)
 #define HEADS 1
 #endif
 
-/* score[h][0 … 3] = scale * q[h] . key[0 … 3]: one chain of 16 lanes each. */
-INLINE void four_scores(int heads, const float *q, size_t head_dim, float scale, const float *const *key, float (*score)[SPAN_BLOCK])
+/* score[h][0 … 3] = scale * q[h] . key[0 … 3]: one chain of 16 lanes each.  Asks for the keys to come and for these keys' values, which are needed after the block. */
+INLINE void four_scores(int heads, const float *q, size_t head_dim, float scale, const float *const *key, const float *const *value, float (*score)[SPAN_BLOCK])
 {
     v16 sum[HEADS][4];
     float four[4];
@@ -766,7 +766,8 @@ INLINE void four_scores(int heads, const float *q, size_t head_dim, float scale,
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
             const v16 k = v_load(key[i] + d);
-            v_prefetch(key[i] + d + 8 * head_dim, true);
+            v_prefetch(key[i] + d + 16 * head_dim, false);
+            v_prefetch(value[i] + d, false);
 #pragma GCC unroll 4
             for (int h = 0; h < heads; h++)
                 sum[h][i] = v_fma(v_load(q + (size_t)h * head_dim + d), k, sum[h][i]);
@@ -793,7 +794,7 @@ INLINE void add_columns(int heads, int wide, float *out, size_t head_dim, size_t
         v16 s[4];
 #pragma GCC unroll 4
         for (int c = 0; c < wide; c++)
-            v_prefetch(v[i] + d + 16 * (size_t)c + 8 * head_dim, true), s[c] = v_load(v[i] + d + 16 * (size_t)c);
+            s[c] = v_load(v[i] + d + 16 * (size_t)c);
 #pragma GCC unroll 4
         for (int h = 0; h < heads; h++) {
             const v16 w = v_set(p[h][i]);
@@ -828,9 +829,9 @@ INLINE void attend_heads(int heads, const float *q, size_t head_dim, float scale
                 at++, offset = 0;
         }
         for (size_t i = n; i % 4; i++)
-            key[i] = key[n - 1];
+            key[i] = key[n - 1], value[i] = value[n - 1];
         for (size_t i = 0; i < n; i += 4)
-            four_scores(heads, q, head_dim, scale, key + i, (float (*)[SPAN_BLOCK])(score[0] + i));
+            four_scores(heads, q, head_dim, scale, key + i, value + i, (float (*)[SPAN_BLOCK])(score[0] + i));
         for (int h = 0; h < heads; h++) {
             float top = max[h];
             for (size_t i = 0; i < n; i++)
