@@ -128,6 +128,13 @@ peers:
 bench: all $(TOOLS)
 	@tests/bench/run '$(B)'
 
+## valgrind: the unit tests under valgrind; U=REGEX picks tests
+.PHONY: valgrind
+valgrind: $(UNIT_BIN)
+	@command -v valgrind >/dev/null || { echo "valgrind: skipped: it is not installed: apt-get install valgrind"; exit 0; }; \
+	for test in $(UNIT); do grep -qE -e '$(U)' <<<"$$test" || continue; echo "== $$test"; \
+	valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite $(BUILD)/unit/$$test >/dev/null; done
+
 ## layers: check that includes only point up the list of modules (design, section 3)
 layers:
 	@tests/layers.sh
