@@ -25,15 +25,15 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* The environment is read on the first call, which may come before any constructor has run. */
+/* The environment is read on the first call, which may come before any constructor has run; a sanitizer maps memory even before there is one. */
 static const char *kind_wanted(void)
 {
     static const char *kind;
-    if (!kind) {
+    if (!kind && environ) {
         const char *k = getenv("FAULT_KIND");
         kind = k ? k : "";
     }
-    return kind;
+    return kind ? kind : "";
 }
 
 static void leave_a_note(void)
