@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include "base/err.h"
 
@@ -19,14 +20,18 @@ struct par {
     pthread_t *worker;
     pthread_mutex_t lock;
     pthread_cond_t start, done;
-    atomic_ulong round;     /* counts par_for calls: a worker runs once per round */
-    atomic_int running;     /* workers still inside the round */
     atomic_bool stop;
-    atomic_size_t next;
+    /* The round's number above LEFT_BITS bits, below them how many items nobody has taken.  A thread takes one by lowering it; as long as an item is not finished the
+     * round stays, and count, fn and arg with it.  Nobody waits for a thread that has not taken any. */
+    atomic_uint_fast64_t open;
+    atomic_size_t finished;
     size_t count;
     void (*fn)(void *, size_t);
     void *arg;
 };
+
+#define LEFT_BITS 40
+#define LEFT(v) ((v) & (((uint64_t)1 << LEFT_BITS) - 1))
 
 static void pause_cpu(void)
 {
@@ -35,55 +40,58 @@ static void pause_cpu(void)
 #endif
 }
 
-static void take_items(struct par *p)
+static bool take_item(struct par *p)
 {
-    for (size_t i; (i = atomic_fetch_add(&p->next, 1)) < p->count; )
-        p->fn(p->arg, i);
+    uint_fast64_t v = atomic_load(&p->open);
+
+    while (LEFT(v) && !atomic_compare_exchange_weak(&p->open, &v, v - 1))
+        continue;
+    if (!LEFT(v))
+        return false;
+    const size_t count = p->count;
+    p->fn(p->arg, count - (size_t)LEFT(v));
+    if (atomic_fetch_add(&p->finished, 1) + 1 == count) {
+        pthread_mutex_lock(&p->lock);
+        pthread_cond_signal(&p->done);
+        pthread_mutex_unlock(&p->lock);
+    }
+    return true;
 }
 
-static bool called(const struct par *p, unsigned long seen)
+static bool called(struct par *p)
 {
-    return atomic_load(&p->round) != seen || atomic_load(&p->stop);
-}
-
-static void wait_for_round(struct par *p, unsigned long seen)
-{
-    for (int i = 0; i < p->spins && !called(p, seen); i++)
-        pause_cpu();
-    if (called(p, seen))
-        return;
-    pthread_mutex_lock(&p->lock);
-    while (!called(p, seen))
-        pthread_cond_wait(&p->start, &p->lock);
-    pthread_mutex_unlock(&p->lock);
+    return LEFT(atomic_load(&p->open)) || atomic_load(&p->stop);
 }
 
 static void *work(void *arg)
 {
     struct par *p = arg;
-    unsigned long seen = 0;
     for (;;) {
-        wait_for_round(p, seen);
-        if (atomic_load(&p->stop))
-            return NULL;
-        seen++;
-        take_items(p);
-        if (atomic_fetch_sub(&p->running, 1) == 1) {
+        for (int i = 0; i < p->spins && !called(p); i++)
+            pause_cpu();
+        if (!called(p)) {
             pthread_mutex_lock(&p->lock);
-            pthread_cond_signal(&p->done);
+            while (!called(p))
+                pthread_cond_wait(&p->start, &p->lock);
             pthread_mutex_unlock(&p->lock);
         }
+        if (atomic_load(&p->stop))
+            return NULL;
+        while (take_item(p))
+            continue;
     }
 }
 
-static void wait_for_workers(struct par *p)
+static bool all_finished(struct par *p) { return atomic_load(&p->finished) == p->count; }
+
+static void wait_for_the_rest(struct par *p)
 {
-    for (int i = 0; i < p->spins && atomic_load(&p->running) > 0; i++)
+    for (int i = 0; i < p->spins && !all_finished(p); i++)
         pause_cpu();
-    if (atomic_load(&p->running) == 0)
+    if (all_finished(p))
         return;
     pthread_mutex_lock(&p->lock);
-    while (atomic_load(&p->running) > 0)
+    while (!all_finished(p))
         pthread_cond_wait(&p->done, &p->lock);
     pthread_mutex_unlock(&p->lock);
 }
@@ -122,18 +130,18 @@ void par_start(struct par *p, size_t count, void (*fn)(void *arg, size_t i), voi
     p->fn = fn;
     p->arg = arg;
     p->count = count;
-    atomic_store(&p->next, 0);
-    atomic_store(&p->running, p->threads - 1);
+    atomic_store(&p->finished, 0);
     pthread_mutex_lock(&p->lock);
-    atomic_fetch_add(&p->round, 1);
+    atomic_store(&p->open, ((atomic_load(&p->open) >> LEFT_BITS) + 1) << LEFT_BITS | count);
     pthread_cond_broadcast(&p->start);
     pthread_mutex_unlock(&p->lock);
 }
 
 void par_wait(struct par *p)
 {
-    take_items(p);
-    wait_for_workers(p);
+    while (take_item(p))
+        continue;
+    wait_for_the_rest(p);
 }
 
 void par_for(struct par *p, size_t count, void (*fn)(void *arg, size_t i), void *arg)
