@@ -387,10 +387,11 @@ bool containerlog_is_error(const char *message)
 json_t *containerlog_read(const char *path, long long created_ms, const char *stream, struct err *e)
 {
     struct jsonl *j = jsonl_open(path, e);
-    json_t *v, *events = json_array(), *facts = NULL;
+    json_t *v, *events, *facts = NULL;
     long line;
     int got = 0;
     if (!j) return NULL;
+    events = json_array();
     while ((got = jsonl_next(j, &v, &line, e)) == 1) {
         const json_t *at = json_object_get(v, "timestamp");
         if (!json_is_string(json_object_get(v, "message")) || (at && !json_is_number(at)))
