@@ -51,7 +51,7 @@ $(BUILD)/src/engine/kernels_avx512.o: ALL_CFLAGS += -mavx512f -mavx512bw -mavx51
 # and a sanitizer's checks in every inlined copy minutes more.  Not inlined, gcc 12 takes the intrinsics' undefined lanes for variables of ours (its
 # bug 105593).
 KERNELS := $(BUILD)/src/engine/kernels_scalar.o $(BUILD)/src/engine/kernels_avx2.o $(BUILD)/src/engine/kernels_avx512.o
-$(KERNELS): ALL_CFLAGS += -fno-var-tracking $(if $(SAN),-O1 '-DINLINE=static inline' -Wno-uninitialized $(if $(findstring clang,$(CC)),,-Wno-maybe-uninitialized))
+$(KERNELS): ALL_CFLAGS += -fno-var-tracking $(if $(SAN),-O1 '-DINLINE=static inline' $(if $(findstring clang,$(CC)),,-Wno-maybe-uninitialized))
 
 # gcc 12 lays fake stack frames on 32 bytes, which 64-byte vectors do not survive (gcc bug 110027).
 $(BUILD)/src/engine/kernels_avx512.o: SAN += $(if $(filter asan,$(CONFIG)),--param asan-use-after-return=0)
