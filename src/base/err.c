@@ -82,7 +82,7 @@ int err_errno(struct err *e, int code, const char *fmt, ...)
     escape_controls(e->msg, sizeof e->msg);
     size_t n = strlen(e->msg);
     snprintf(e->msg + n, sizeof e->msg - n, ": %s", strerror(saved));
-    e->code = code;
+    e->code = saved == ENOMEM ? EXIT_TEMPFAIL : code;
     return -1;
 }
 
