@@ -311,7 +311,8 @@ refused() {     # TYPE MESSAGE-PATTERN < answer
 
 @test "streams: cut inside a frame, an exception frame, a wrong checksum; 424, 429, 503 on demand" {
     local stream i=0
-    stream=$(jq -c '.stream = true' <<<"$CHAT")
+    # Long enough for several frames however many events a fast machine puts into one.
+    stream=$(jq -c '.stream = true | .max_tokens = 1000 | .ignore_eos = true' <<<"$CHAT")
     serve --fault cut-stream:2 --fault unavailable --fault not-ready
     create one >/dev/null
     until_status one InService
@@ -320,8 +321,8 @@ refused() {     # TYPE MESSAGE-PATTERN < answer
     invoke one "$CHAT" >/dev/null
     grep -q '^HTTP/1.1 429' head
     run invoke one "$stream" -response-stream
-    # How curl names a connection that ends inside a body: closed (18) or, when something of ours was still unread, reset (56).
-    [ "$status" -eq 18 ] || [ "$status" -eq 56 ] || { echo "curl: $status"; false; }
+    # A broken answer, as curl names it: closed inside the body (18), reset (56), or closed before the server had sent what it held (52).
+    [[ $status =~ ^(18|52|56)$ ]] || { echo "curl: $status"; false; }
     kill "$LOCAL"
     wait "$LOCAL"
     serve --fault stream-error --fault model-error:1
