@@ -101,6 +101,26 @@ setup() {
     [ ! -e r.json ]
 }
 
+@test "what the server counts is kept, as differences; null without a page of metrics" {
+    measure
+    holds '.served == null and all(.parallel[]; has("served") and .served == null)' r.json
+    # A curl whose page counts on: 10 tokens and 4 steps more each time, 2 requests that waited 3 ms in all.
+    cat >bin/curl <<'F'
+#!/bin/bash
+[[ ${*: -1} = http://127.0.0.1:9/metrics ]] || exit 7
+echo x >>pages; n=$(wc -l <pages); l='{engine="0",model_name="m"}'
+printf '# HELP vllm:prompt_tokens_total x\nvllm:prompt_tokens_total%s %d\nvllm:generation_tokens_total%s %d\nq4sweep:steps_total%s %d\n' "$l" $((100 * n)) "$l" $((10 * n)) "$l" $((4 * n))
+printf 'vllm:request_success_total{finished_reason="stop"} %d\nvllm:request_success_total{finished_reason="length"} %d\n' "$n" "$n"
+printf 'vllm:request_queue_time_seconds_sum%s %s\nvllm:request_queue_time_seconds_count%s %d\n' "$l" "$(jq -n "$n * 0.003")" "$l" $((2 * n))
+F
+    chmod +x bin/curl
+    PATH=$PWD/bin:$PATH measure
+    # One page before, two for each of three batches, one after.
+    [ "$(wc -l <pages)" = 8 ]
+    holds '[.parallel[].served | [.requests, .prompt_tokens, .generated_tokens, .steps, .generated_per_step, (.queued_ms * 10 | round)]] == [range(3) | [2, 100, 10, 4, 2.5, 15]]' r.json
+    holds '.served | [.requests, .generated_tokens, .steps] == [14, 70, 28]' r.json
+}
+
 @test "streams, long prompts, open loop: what was sent, what is kept" {
     whole --goodput ttft:50,e2e:500
     holds '.stream | map([.concurrency, (.requests | length)]) == [[1, 15], [4, 15], [16, 16]]' r.json
