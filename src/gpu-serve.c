@@ -8,12 +8,15 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/opt.h"
 #include "serve/api.h"
 #include "serve/log.h"
 
 #define GIB (1024.0 * 1024 * 1024)
+#define MEMORY_READS 3
+#define MEMORY_LEAST (64u << 20)    /* bytes; above any L3 that a few threads fill */
 
 static int signal_pipe[2];
 
@@ -105,7 +108,19 @@ static const char *grouped(long n, char out[32])
     return out;
 }
 
-static void log_start(const struct engine *en, const char *dir, long kv)
+/* What decoding here can be measured against: a plain read of the weights.  Those that a cache may hold say nothing of the memory. */
+static void log_memory(struct engine *en)
+{
+    if (engine_facts(en)->token_bytes < MEMORY_LEAST) return;
+    double best = 0;
+    for (int i = 0; i < MEMORY_READS; i++) {
+        double start = clock_seconds(), bytes = (double)engine_read_weights(en), rate = bytes / (clock_seconds() - start);
+        if (rate > best) best = rate;
+    }
+    serve_log("Memory read: %.1f GB/s (the weights of a token, plainly read by %d threads, best of %d)", best / 1e9, engine_facts(en)->threads, MEMORY_READS);
+}
+
+static void log_start(struct engine *en, const char *dir, long kv)
 {
     const struct engine_facts *f = engine_facts(en);
     long context = engine_max_context(en);
@@ -114,6 +129,7 @@ static void log_start(const struct engine *en, const char *dir, long kv)
         context, f->device, f->math, f->simd, f->threads);
     serve_log("Using max model len %ld", context);
     serve_log("Model loading took %.2f GiB memory and %.6f seconds", (double)f->weight_bytes / GIB, f->load_seconds);
+    log_memory(en);
     serve_log("Available KV cache memory: %.2f GiB", each * (double)kv / GIB);
     char tokens[32], each_request[32];
     serve_log("GPU KV cache size: %s tokens, Maximum concurrency for %s tokens per request: %.2fx", grouped(kv, tokens), grouped(context, each_request),

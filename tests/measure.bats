@@ -212,6 +212,7 @@ echo "$*" >options
 [ ! -e broken ] || { echo "gpu-serve: config.json: broken" >&2; exit 65; }
 echo "INFO LLM engine (v9) with config: model='x', max_seq_len=128, device_config=cpu, math=exact, simd=avx2, threads=2" >&2
 echo "INFO GPU KV cache size: 4,096 tokens, Maximum concurrency for 128 tokens per request: 32.00x" >&2
+echo "INFO Memory read: 31.5 GB/s (the weights of a token, plainly read by 2 threads)" >&2
 sleep 0.2
 echo "http://127.0.0.1:12345"
 case " $* " in *" --until-eof "*) exec cat >/dev/null ;; *) exec sleep 1000 ;; esac
@@ -231,7 +232,8 @@ gone() { for _ in $(seq 60); do kill -0 "$1" 2>/dev/null || return 0; sleep 0.05
     [ "$("$local" url)" = http://127.0.0.1:12345 ]
     "$local" facts >f.json
     holds '.engine.name == "gpu-serve" and .engine.version == "9.9.9" and .engine.device == "cpu" and .engine.threads == 2
-           and .engine.kv_tokens == 4096 and .engine.max_concurrency == 32 and .engine.load_s == null and .machine.cpus >= 1' f.json
+           and .engine.kv_tokens == 4096 and .engine.max_concurrency == 32 and .engine.load_s == null and .machine.cpus >= 1
+           and .machine.memory_gb_per_s == 31.5' f.json
     pid=$(pid_of)
     run -64 "$local" up build
     [[ $output == *"is up already"* ]]

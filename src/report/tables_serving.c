@@ -166,7 +166,8 @@ void make_roofline(struct doc *d, const struct view *v)
         cell_real(t, (ms * r->decode / 1000 - 1) * 100, 1, 3);
     }
     table_note(t, "Bytes that one token reads: linears with their scales, the active experts, the head, one row of each embedding, norms, and K/V at a mean context of 294 "
-                  "positions (a prompt of 30, tokens 16 to 512). Ceiling = the memory's data sheet rate / bytes a token.");
+                  "positions (a prompt of 30, tokens 16 to 512). Peak = the memory's rate: a GPU's by its data sheet, a CPU's as the server read its weights plainly at its start. "
+                  "Ceiling = peak / bytes a token.");
 }
 
 void make_fit(struct doc *d, const struct view *v)
