@@ -278,7 +278,7 @@ static void add_fields(struct MHD_Response *r, const struct exchange *x)
 static enum MHD_Result queue_answer(struct exchange *x, enum answer answer)
 {
     struct MHD_Response *r;
-    if (answer == CUT) return MHD_NO;
+    if (answer == CUT && !x->status) return MHD_NO;     /* nothing of an answer was pushed; else read_pieces cuts behind what was */
     if (answer == STORED) r = MHD_create_response_from_fd_at_offset64(x->length, x->file, x->offset);
     else if (answer == WHOLE) r = MHD_create_response_from_buffer(x->out.n, x->out.data ? x->out.data : "", MHD_RESPMEM_MUST_COPY);
     else r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16384, read_pieces, x, NULL);

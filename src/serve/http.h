@@ -52,7 +52,7 @@ void exchange_answer_file(struct exchange *x, int status, const char *type, int 
 void exchange_type(struct exchange *x, const char *type);
 void exchange_push(struct exchange *x, const char *p, size_t n);
 void exchange_end(struct exchange *x);
-/* Close the connection in the middle of the pieces, or without any answer. */
+/* Close the connection: behind the pieces pushed so far, which are sent first, or without any answer. */
 void exchange_cut(struct exchange *x);
 /* False once the client is gone; to be asked now and then, since nothing else tells while no answer is being written.  A client that
  * closed its writing side may still be reading: bytes without meaning (a blank, an SSE comment) are sent to find out. */
