@@ -78,6 +78,12 @@ $(BUILD)/version.h: VERSION
 	@mkdir -p $(@D)
 	echo '#define Q4SWEEP_VERSION "$(VERSION)"' > $@
 
+# The GPUs that --info knows, as a string literal.
+$(BUILD)/gpus_json.h: data/gpus.json
+	@mkdir -p $(@D)
+	sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/.*/"&\\n"/' $< > $@
+$(BUILD)/src/engine/gpus.o: $(BUILD)/gpus_json.h
+
 # --- tests ----------------------------------------------------------------------------------------------------------
 # tests/tools/*.c: programs that the suites use as judges and generators; they share no code with what they judge, and are not themselves
 # under test: no sanitizer.

@@ -333,6 +333,50 @@ TABLE
     run -64 --separate-stderr gpu-decode --info --model - --gpu ENIAC
 }
 
+@test "info --gpu: vLLM's 19 published points on an L4 within 5 %, ours above vLLM's, at most 6, 7 and 8 kernels a layer" {
+    need_program st-synth ct-pack emb-untie
+    build() {           # SIZE BUILD
+        local linears=()
+        case $2 in fp8*) linears=(--linears fp8) ;; int8*) linears=(--linears int8) ;; esac
+        st-synth --size "$1" --scale full --plan -o - | st-extract --text-only --plan - | case $2 in
+            text) q4-regrid ;;
+            ple4) q4-regrid --only linears,ple ;;
+            emb4) q4-regrid --only linears,ple,embed | emb-untie ;;
+            fp8 | int8) cat ;;
+            *) q4-regrid --only ple,embed | emb-untie ;;
+        esac | ct-pack "${linears[@]}" -o -
+    }
+    local file model build points=0
+    for file in "$ROOT"/data/published/*.json; do
+        model=$(jq -r .model "$file") build=$(jq -r .build "$file")
+        case $build in full | google*) continue ;; esac         # not among the 19: towers, and Google's own
+        build "${model%-a4b}" "$build" | gpu-decode --info --json --model - --gpu L4 > info
+        jq -n --slurpfile r "$file" --slurpfile i info 'def median: sort | .[length / 2 | floor];
+            $r[0] | (1000 * (512 - 16) / ((.long | map(.e2e_ms) | median) - (.short | map(.e2e_ms) | median))) as $measured |
+            $i[0].gpu | {$measured, predicted: .predicted_vllm.tokens_per_s, ours: .predicted_ours.tokens_per_s, kernels: .kernels_per_layer,
+                parts: (.predicted_ours | (.parts | map(.us) | add) + .token_us - .us), bytes: ((.predicted_ours.parts | map(.bytes) | add) - .bytes_per_token)}' > point
+        holds '(.predicted / .measured - 1 | fabs) < 0.05 and .ours > .measured and (.parts | fabs) < 1e-3 and (.bytes | fabs) < 20' point
+        case $model in e*) holds '.kernels <= 7' point ;; 26b*) holds '.kernels <= 8' point ;; *) holds '.kernels <= 6' point ;; esac
+        points=$((points + 1))
+    done
+    [ "$points" = 19 ]
+}
+
+@test "info --gpu: the GPUs of data/gpus.json by any of their names; what does not fit says so" {
+    local name
+    st-synth --size 31b --scale full --plan -o - | st-extract --text-only --plan - > plan
+    jq -r '.gpus[].names[]' "$ROOT/data/gpus.json" > names
+    for name in T4 L4 A10G L40S A100 H100 H200; do grep -qx "$name" names; done
+    while read -r name; do
+        gpu-decode --info --json --model - --gpu "$name" < plan > info
+        jq -n --arg n "$name" --slurpfile i info --slurpfile d "$ROOT/data/gpus.json" \
+            '($d[0].gpus[] | select(.names | index($n))) as $g | $i[0].gpu | .gb_per_s == $g.gb_per_s and .fits_memory == ($g.memory_gb > 70) and ($g.source | test("^https://"))' | grep -qx true
+    done < names
+    gpu-decode --info --model - --gpu h200 < plan > table
+    grep -q "^vLLM: .*extrapolated" table
+    grep -q "^gpu-decode: .*not measured" table
+}
+
 @test "bench: one JSON object with its setting, one line for people" {
     gpu-decode --device cpu --model "$(golden e2b-nano)" --bench --prompt 20 --gen 5 --batch 2 > out 2> err
     holds '.prompt_tokens == 20 and .gen_tokens == 5 and .batch == 2 and .decode_tokens_per_s > 0 and .prefill_tokens_per_s > 0

@@ -1,10 +1,22 @@
-/* Memory bandwidth of GPUs, from their makers' data sheets: what bounds decoding. */
+/* GPUs and what is assumed of them, from data/gpus.json, which is compiled in: bandwidth and memory from their makers' data sheets, and the constants of the two
+ * predictions of decoding speed (engine/predict.h). */
 #ifndef ENGINE_GPUS_H
 #define ENGINE_GPUS_H
 
-struct gpu { const char *name; double gb_per_s; };
-/* By name without regard to case; NULL = unknown. */
+struct gpu {
+    const char *name;           /* the short one */
+    double gb_per_s, memory_gb; /* 1e9 bytes */
+    double kernel_us;           /* idle around one kernel of a graph */
+};
+/* By any of its names without regard to case; NULL = unknown. */
 const struct gpu *gpu_find(const char *name);
-/* All names, "T4, L4, …". */
+/* All short names, "T4, L4, …". */
 const char *gpu_names(void);
+
+/* vLLM's decoding, fitted to measurements on one GPU. */
+struct gpu_vllm { const struct gpu *measured; double int4_gb_per_s, eight_bit_gb_per_s, sixteen_bit_gb_per_s, layer_us, moe_layer_us; };
+const struct gpu_vllm *gpu_vllm(void);
+/* What our own is planned to reach. */
+struct gpu_ours { double share_of_peak, token_us; };
+const struct gpu_ours *gpu_ours(void);
 #endif

@@ -1,7 +1,7 @@
 #include "engine/info.h"
 #include <string.h>
 #include <sys/stat.h>
-#include "gemma/bytes.h"
+#include "engine/predict.h"
 #include "tensor/source.h"
 
 static const char *const classes[] = {
@@ -23,7 +23,19 @@ static json_t *read_json(const struct gemma *g, const struct gemma_bytes *b, dou
         "16bit", (json_int_t)(b->read[GEMMA_16BIT] + 0.5), "kv", (json_int_t)(kv + 0.5), "layers", g->layers, "moe_layers", moe);
 }
 
-static json_t *info_json(const struct gemma *g, const struct gemma_bytes *b, const struct gpu *gpu)
+static json_t *gpu_json(const struct gemma *g, const struct st_header *h, const struct gemma_bytes *b, double kv, const struct gpu *gpu)
+{
+    const double all = b->text.read + kv;
+    json_t *o = json_pack("{s:s, s:f, s:f, s:f, s:I}", "name", gpu->name, "gb_per_s", gpu->gb_per_s, "memory_gb", gpu->memory_gb, "max_tokens_per_s",
+        gpu->gb_per_s * 1e9 / all, "bytes_per_token", (json_int_t)(all + 0.5));
+    json_t *predictions = predict(g, h, b, kv, gpu);
+
+    json_object_update(o, predictions);
+    json_decref(predictions);
+    return o;
+}
+
+static json_t *info_json(const struct gemma *g, const struct st_header *h, const struct gemma_bytes *b, const struct gpu *gpu)
 {
     const double kv = gemma_kv_read(g, GEMMA_MEAN_CONTEXT, 2), all = b->text.read + kv;
     json_t *by_class = json_object();
@@ -36,8 +48,7 @@ static json_t *info_json(const struct gemma *g, const struct gemma_bytes *b, con
         "mean_context", GEMMA_MEAN_CONTEXT, "kv_bytes_per_token", (json_int_t)gemma_kv_bytes(g, 2), "kv_read_per_token", (json_int_t)(kv + 0.5),
         "bytes_per_token", (json_int_t)(all + 0.5));
     json_object_set_new(o, "read_per_token", read_json(g, b, kv));
-    json_object_set_new(o, "gpu", gpu ? json_pack("{s:s, s:f, s:f}", "name", gpu->name, "gb_per_s", gpu->gb_per_s, "max_tokens_per_s", gpu->gb_per_s * 1e9 / all) :
-        json_null());
+    json_object_set_new(o, "gpu", gpu ? gpu_json(g, h, b, kv, gpu) : json_null());
     return o;
 }
 
@@ -62,11 +73,11 @@ static json_t *of_source(const struct source *s, const char *name, const struct 
     if (config && !gemma_config_read(&g, config, name, e)) {
         struct st_header *h = all_tensors(s);
         gemma_bytes_count(&b, &g, h);
-        st_header_free(h);
         if (b.text.tensors)
-            o = info_json(&g, &b, gpu);
+            o = info_json(&g, h, &b, gpu);
         else
             (void)err_set(e, EXIT_DATA, "%s: holds no tensor of a language model", name);
+        st_header_free(h);
     }
     json_decref(config);
     return o;
@@ -87,6 +98,23 @@ json_t *info_read(const char *model, const struct gpu *gpu, struct err *e)
 }
 
 static long long number(const json_t *o, const char *key) { return json_integer_value(json_object_get(o, key)); }
+static double real(const json_t *o, const char *key) { return json_number_value(json_object_get(o, key)); }
+
+static void print_gpu(FILE *f, const json_t *gpu)
+{
+    const json_t *vllm = json_object_get(gpu, "predicted_vllm"), *ours = json_object_get(gpu, "predicted_ours"), *part;
+    size_t i;
+
+    fprintf(f, "\n%s, %.0f GB/s, %.0f GB: at most %.1f tokens a second; %s\n", json_string_value(json_object_get(gpu, "name")), real(gpu, "gb_per_s"),
+        real(gpu, "memory_gb"), real(gpu, "max_tokens_per_s"), json_is_true(json_object_get(gpu, "fits_memory")) ? "the weights fit" : "the weights do not fit");
+    fprintf(f, "vLLM:       %8.1f tokens a second predicted (%s)\n", real(vllm, "tokens_per_s"), json_string_value(json_object_get(vllm, "basis")));
+    fprintf(f, "gpu-decode: %8.1f tokens a second predicted (%s)\n\n", real(ours, "tokens_per_s"), json_string_value(json_object_get(ours, "basis")));
+    fprintf(f, "%-14s %8s %16s %12s\n", "part", "kernels", "bytes a token", "us a token");
+    json_array_foreach(json_object_get(ours, "parts"), i, part)
+        fprintf(f, "%-14s %8lld %16lld %12.1f\n", json_string_value(json_object_get(part, "part")), number(part, "kernels"), number(part, "bytes"), real(part, "us"));
+    fprintf(f, "%-14s %8s %16s %12.1f\n", "host", "", "", real(ours, "token_us"));
+    fprintf(f, "%-14s %8lld %16lld %12.1f\n", "token", number(gpu, "kernels"), number(gpu, "bytes_per_token"), real(ours, "us"));
+}
 
 void info_print(FILE *f, const json_t *info)
 {
@@ -100,6 +128,5 @@ void info_print(FILE *f, const json_t *info)
     fprintf(f, "\n%s: %.3f GB a token with K/V at a mean context of %lld; %lld bytes of K/V more with every token (bf16)\n",
         json_string_value(json_object_get(info, "size")), (double)number(info, "bytes_per_token") / 1e9, number(info, "mean_context"), number(info, "kv_bytes_per_token"));
     if (json_is_object(gpu))
-        fprintf(f, "%s, %.0f GB/s: at most %.1f tokens a second\n", json_string_value(json_object_get(gpu, "name")), json_real_value(json_object_get(gpu, "gb_per_s")),
-            json_real_value(json_object_get(gpu, "max_tokens_per_s")));
+        print_gpu(f, gpu);
 }

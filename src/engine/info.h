@@ -2,7 +2,8 @@
  *
  * The counting is gemma/bytes.h's; the names of the classes are st-extract's.  A model is a checkpoint or build directory, or a stream or plan ("-" or a file).
  * {"size", "tensors", "params", "bytes", "classes": {CLASS: {"tensors", "params", "bytes", "bytes_per_token"}}, "weights_per_token", "mean_context",
- * "kv_bytes_per_token" (bf16, what one more token adds), "kv_read_per_token" (at the mean context), "bytes_per_token", "gpu": {"name", "gb_per_s", "max_tokens_per_s"} | null}
+ * "kv_bytes_per_token" (bf16, what one more token adds), "kv_read_per_token" (at the mean context), "bytes_per_token", "gpu": {"name", "gb_per_s", "memory_gb", "max_tokens_per_s", "bytes_per_token",
+ * and what predict.h adds} | null}
  */
 #ifndef ENGINE_INFO_H
 #define ENGINE_INFO_H

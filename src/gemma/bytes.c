@@ -25,7 +25,7 @@ static uint64_t params_of(const struct st_tensor *t)
 }
 
 /* An int4 scale is 16 bits wide, that of an 8-bit row F32 (ct/scheme.h). */
-static enum gemma_storage storage_of(const struct st_tensor *t)
+enum gemma_storage gemma_storage_of(const struct st_tensor *t)
 {
     if (ends(t->name, ".weight_packed") || ends(t->name, "_q4"))
         return GEMMA_INT4;
@@ -60,30 +60,42 @@ static double share_read(const struct gemma *g, const struct st_tensor *t, enum 
     }
 }
 
-static void add(struct gemma_amount *a, const struct st_tensor *t, double share)
+double gemma_bytes_read(const struct gemma *g, const struct st_tensor *t, bool head_stored)
+{
+    return share_read(g, t, class_of(t->name), head_stored) * (double)t->nbytes;
+}
+
+bool gemma_head_stored(const struct st_header *h)
+{
+    bool stored = false;
+
+    for (size_t i = 0; i < h->n; i++)
+        stored |= gemma_classify(h->t[i].name) == GC_HEAD;
+    return stored;
+}
+
+static void add(struct gemma_amount *a, const struct st_tensor *t, double read)
 {
     a->tensors++;
     a->params += params_of(t);
     a->bytes += t->nbytes;
-    a->read += share * (double)t->nbytes;
+    a->read += read;
 }
 
 void gemma_bytes_count(struct gemma_bytes *b, const struct gemma *g, const struct st_header *h)
 {
-    bool head_stored = false;
+    const bool head_stored = gemma_head_stored(h);
 
     memset(b, 0, sizeof *b);
-    for (size_t i = 0; i < h->n; i++)
-        head_stored |= gemma_classify(h->t[i].name) == GC_HEAD;
     for (size_t i = 0; i < h->n; i++) {
         const struct st_tensor *t = &h->t[i];
         const enum gemma_class cls = class_of(t->name);
-        const double share = share_read(g, t, cls, head_stored);
-        add(&b->cls[cls], t, share);
+        const double read = gemma_bytes_read(g, t, head_stored);
+        add(&b->cls[cls], t, read);
         if (cls == GC_TOWER || cls == GC_FILE || cls == GC_UNKNOWN)
             continue;
-        add(&b->text, t, share);
-        b->read[storage_of(t)] += share * (double)t->nbytes;
+        add(&b->text, t, read);
+        b->read[gemma_storage_of(t)] += read;
     }
 }
 

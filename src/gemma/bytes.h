@@ -27,6 +27,11 @@ struct gemma_bytes {
     double read[GEMMA_STORAGES];                /* bytes a token of the text's tensors, by storage; they sum to text.read */
 };
 
+/* Is there an lm_head of its own? */
+bool gemma_head_stored(const struct st_header *h);
+/* Bytes of this tensor of the text that a token reads, and how they are stored. */
+double gemma_bytes_read(const struct gemma *g, const struct st_tensor *t, bool head_stored);
+enum gemma_storage gemma_storage_of(const struct st_tensor *t);
 void gemma_bytes_count(struct gemma_bytes *b, const struct gemma *g, const struct st_header *h);
 /* Bytes that one more position adds to the cache of the layers that own one, `value` bytes a number, no window applied. */
 uint64_t gemma_kv_bytes(const struct gemma *g, unsigned value);
