@@ -14,7 +14,7 @@ CFLAGS ?= -O2 -g
 LDFLAGS ?=
 PREFIX ?= /usr/local
 DESTDIR ?=
-# release | asan | tsan | fuzz
+# release | asan | tsan | fuzz | cov
 CONFIG ?= release
 WERROR ?=
 
@@ -141,6 +141,38 @@ valgrind: $(UNIT_BIN)
 	@command -v valgrind >/dev/null || { echo "valgrind: skipped: it is not installed: apt-get install valgrind"; exit 0; }; \
 	for test in $(UNIT); do grep -qE -e '$(U)' <<<"$$test" || continue; echo "== $$test"; \
 	valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite $(BUILD)/unit/$$test >/dev/null; done
+
+# --- installation ---------------------------------------------------------------------------------------------------
+# The scripts find data and programs by their own place, as in the checkout: share/q4sweep/ has the same shape, with a link to bin/.
+SHARED = q4sweep sweep.mk VERSION $(shell find pipelines data -type f ! -name convert)
+MANUALS = $(wildcard man/*.[157])
+COMPLETED = q4sweep $(PROGRAMS)
+DOC = README.md LICENSE $(wildcard docs/*.md)
+
+.PHONY: install uninstall deb
+## install: programs, scripts, data, manual pages, completion, documents below DESTDIR and PREFIX [/usr/local]
+install: all
+	@to="$(DESTDIR)$(PREFIX)"; echo "install: $$to"; put() { install -D -m "$$1" "$$2" "$$to/$$3"; }; \
+	for p in $(PROGRAMS); do put 755 $(BIN)/$$p bin/$$p; done; \
+	for f in $(SHARED); do if [ -x $$f ]; then put 755 $$f share/q4sweep/$$f; else put 644 $$f share/q4sweep/$$f; fi; done; \
+	for f in $(MANUALS); do put 644 $$f share/man/man$${f##*.}/$${f#man/}; done; \
+	for f in $(DOC); do put 644 $$f share/doc/q4sweep/$$f; done; \
+	ln -sfn ../../bin "$$to/share/q4sweep/bin"; ln -sfn ../share/q4sweep/q4sweep "$$to/bin/q4sweep"; \
+	completions="$$to/share/bash-completion/completions"; install -d "$$completions"; \
+	for p in $(COMPLETED); do { cat packaging/completion.bash; echo "complete -o default -F _q4sweep $$p"; } >"$$completions/$$p"; done
+
+## uninstall: remove what install put there, and directories that are empty then
+uninstall:
+	@to="$(DESTDIR)$(PREFIX)"; echo "uninstall: $$to"; \
+	rm -f $(COMPLETED:%="$$to/bin/%") $(COMPLETED:%="$$to/share/bash-completion/completions/%"); \
+	for f in $(MANUALS); do rm -f "$$to/share/man/man$${f##*.}/$${f#man/}"; done; \
+	rm -rf "$$to/share/q4sweep" "$$to/share/doc/q4sweep"; \
+	for d in bin share/man/man1 share/man/man5 share/man/man7 share/bash-completion/completions share/doc; do \
+	$(if $(DESTDIR),(cd "$(DESTDIR)/" && rmdir -p ".$(PREFIX)/$$d"),rmdir "$$to/$$d") 2>/dev/null || true; done
+
+## deb: a package for Debian, build/q4sweep_VERSION_ARCH.deb
+deb: all
+	@packaging/deb
 
 ## layers: check that includes only point up the list of modules (design, section 3)
 layers:

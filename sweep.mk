@@ -1,5 +1,5 @@
 # make sweep: for each build of a model one chain, repack -> check -> up -> measure -> down (pipelines/chain), then the table.
-# Included by the Makefile.
+# Included by the Makefile; where only this is installed it stands alone: make -f PREFIX/share/q4sweep/sweep.mk sweep, or q4sweep sweep.
 #
 #   make sweep                                     a small synthetic Gemma 4 E2B, builds text and emb4
 #   make sweep MODEL=DIR BUILDS="text emb4"        a checkpoint on disk
@@ -8,6 +8,13 @@
 #   REPACK, SERVE, MEASURE                         more options for the recipes, the server, pipelines/measure
 #
 # A chain that fails does not stop the others; make exits non-zero at the end.  With -j chains overlap, but measurements do not.
+
+HERE := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
+ifneq ($(origin BIN),file)
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+BIN := $(or $(Q4BIN),$(HERE)/bin)
+endif
 
 MODEL ?=
 BUILDS ?= text emb4
@@ -20,8 +27,8 @@ export INSTANCE REGION EXPIRES FAULTS
 
 SWEEP_PROGRAMS := st-extract q4-regrid emb-untie ct-pack ct-check gpu-decode gpu-serve sm-invoke tabulate $(if $(filter rehearsal sagemaker,$(TARGET)),sm-endpoint sm-local)
 # Not every script in pipelines/ makes a build.
-RECIPES := $(filter-out chain measure pair report publish,$(notdir $(shell find pipelines -maxdepth 1 -type f -perm -u+x)))
-TARGETS := $(notdir $(wildcard pipelines/targets/*))
+RECIPES := $(filter-out chain measure pair report publish,$(notdir $(shell find $(HERE)/pipelines -maxdepth 1 -type f -perm -u+x)))
+TARGETS := $(notdir $(wildcard $(HERE)/pipelines/targets/*))
 # Shell text, expanded when a recipe runs: st-synth is built by then.  Another st-synth may make another model: another directory.
 SWEEP_MODEL = $(or $(MODEL),$(OUT)/source/$$(sha256sum <$(BIN)/st-synth | cut -c 1-16)/e2b-nano)
 
@@ -29,7 +36,7 @@ SWEEP_MODEL = $(or $(MODEL),$(OUT)/source/$$(sha256sum <$(BIN)/st-synth | cut -c
 ## sweep: repack, check, serve and measure builds, print the table; MODEL=DIR BUILDS="text emb4" TARGET=local
 sweep: $(BUILDS:%=sweep-%)
 	@dir=$(OUT)/$$(basename "$(SWEEP_MODEL)" .safetensors); done=(); failed=; as=; \
-	if [ -n "$$SERVER" ]; then as=@$$(pipelines/targets/server name); fi; \
+	if [ -n "$$SERVER" ]; then as=@$$($(HERE)/pipelines/targets/server name); fi; \
 	for build in $(BUILDS); do \
 	    if [ -n "$$as" ] && [ -e "$$dir/$$build.json" ]; then done+=("$$dir/$$build.json"); fi; \
 	    if [ -e "$$dir/$$build$$as.json" ]; then done+=("$$dir/$$build$$as.json"); else failed+=" $$build"; fi; done; \
@@ -42,7 +49,7 @@ sweep: $(BUILDS:%=sweep-%)
 # The dash: the others go on.  pdeathsig: a chain ends, and stops its server, also when make is killed outright; that needs make as
 # its parent, so the shell is replaced.
 $(BUILDS:%=sweep-%): sweep-%: sweep-source
-	-@exec setpriv --pdeathsig TERM -- env Q4BIN=$(abspath $(BIN)) pipelines/chain "$(SWEEP_MODEL)" $*
+	-@exec setpriv --pdeathsig TERM -- env Q4BIN=$(abspath $(BIN)) $(HERE)/pipelines/chain "$(SWEEP_MODEL)" $*
 
 sweep-source: $(SWEEP_PROGRAMS:%=$(BIN)/%) $(if $(MODEL),,$(BIN)/st-synth)
 	@for build in $(BUILDS); do case " $(RECIPES) " in *" $$build "*) ;; *) \
@@ -55,11 +62,11 @@ sweep-source: $(SWEEP_PROGRAMS:%=$(BIN)/%) $(if $(MODEL),,$(BIN)/st-synth)
 .PHONY: pair
 ## pair: two builds up at the same time, measured in turns; MODEL=DIR BUILDS="text emb4"
 pair: sweep-source
-	@exec setpriv --pdeathsig TERM -- env Q4BIN=$(abspath $(BIN)) pipelines/pair "$(SWEEP_MODEL)" $(BUILDS)
+	@exec setpriv --pdeathsig TERM -- env Q4BIN=$(abspath $(BIN)) $(HERE)/pipelines/pair "$(SWEEP_MODEL)" $(BUILDS)
 
-RESULTS ?= data/published data/published/single
-TITLE ?= $(if $(filter data/published,$(RESULTS)),The published study: Gemma 4 on one L4,Measured builds)
+RESULTS ?= $(HERE)/data/published $(HERE)/data/published/single
+TITLE ?= $(if $(filter data/published %/data/published,$(RESULTS)),The published study: Gemma 4 on one L4,Measured builds)
 .PHONY: report
 ## report: RESULTS="FILE|DIR ..." as one page, out/report/report.html, and report.md; the published study without RESULTS
 report: $(BIN)/tabulate
-	@Q4BIN=$(abspath $(BIN)) pipelines/report --title "$(TITLE)" -o $(OUT)/report $(RESULTS)
+	@Q4BIN=$(abspath $(BIN)) $(HERE)/pipelines/report --title "$(TITLE)" -o $(OUT)/report $(RESULTS)

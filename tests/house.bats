@@ -1,4 +1,4 @@
-# The house itself: layers, scripts, manual pages, what a clone must and must not hold.
+# The house itself: layers, scripts, what a clone must and must not hold.
 load lib
 
 @test "layers: includes point up the list of modules" {
@@ -27,19 +27,6 @@ load lib
         [ -f "$f" ] && head -c 64 "$f" | head -n 1 | grep -qaE '^#! ?/bin/(ba)?sh|^#!/usr/bin/env bash' && echo "$f"; done)
     [ "${#scripts[@]}" -gt 0 ] || skip "no git checkout: which files are scripts is unknown"
     shellcheck -x -S warning "${scripts[@]}" tests/lib.bash
-}
-
-@test "every program has a manual page, and mandoc finds nothing wrong in any" {
-    need_command mandoc
-    cd "$ROOT"
-    local program missing=0
-    shopt -s nullglob
-    for program in src/*.c; do
-        program=$(basename "$program" .c)
-        [ -e "man/$program.1" ] || { echo "no man/$program.1"; missing=1; }
-    done
-    [ "$missing" -eq 0 ]
-    [ "$(echo man/*.1)" = "" ] || mandoc -T lint -W warning man/*.1
 }
 
 @test "the repository stands alone: no file points outside it" {

@@ -8,7 +8,7 @@
 
 const char *data_directory(void)
 {
-    static const char *const PLACES[] = {"../data", "../share/q4sweep", "../../../data"};       /* the last: build/CONFIG/bin */
+    static const char *const PLACES[] = {"../data", "../share/q4sweep/data", "../../../data"};       /* the last: build/CONFIG/bin */
     static char found[PATH_MAX + 32];
     char self[PATH_MAX];
     const char *set = getenv("Q4SWEEP_DATA");
