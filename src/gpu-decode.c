@@ -19,10 +19,10 @@
 
 static struct {
     const char *model, *device, *math, *simd, *logits, *trace;
-    const char *gpu;
+    const char *gpu, *ple;
     bool info, json, bench;
     long threads, max_context, batch, prompt, gen;
-} opt = {.device = "auto", .math = "fast", .batch = 1, .prompt = 128, .gen = 64};
+} opt = {.device = "auto", .math = "fast", .ple = "host", .batch = 1, .prompt = 128, .gen = 64};
 
 static const struct opt options[] = {
     {"model", 'm', OPT_STR, &opt.model, "DIR", "directory of the checkpoint or build", 0, 0},
@@ -30,6 +30,7 @@ static const struct opt options[] = {
     {"math", 0, OPT_CHOICE, &opt.math, "exact|fast|judge", "exact: float32 activations, every weight as it is stored; fast: activations in 16 bits for int4 and int8 "
         "weights; judge: fast's products in float32, to measure it by", 0, 0},
     {"simd", 0, OPT_CHOICE, &opt.simd, "scalar|avx2|avx512", "never above this level; the results are the same", 0, 0},
+    {"ple", 0, OPT_CHOICE, &opt.ple, "host|gpu", "where the per-layer-embedding table stays when a GPU runs: on the host (one row a token goes up) or on it", 0, 0},
     {"threads", 'j', OPT_INT, &opt.threads, "N", "threads (0: as many as CPUs)", 0, 1024},
     {"batch", 0, OPT_INT, &opt.batch, "N", "lines that run together; with more than 1 a line waits for those after it to be read", 1, MAX_BATCH},
     {"max-context", 0, OPT_INT, &opt.max_context, "N", "tokens of prompt and completion (0: what the model was made for)", 0, 1 << 24},
@@ -273,12 +274,16 @@ static void open_engine(void)
 
     if (opt.simd && simd_force(opt.simd))
         die_msg(EXIT_UNAVAILABLE, "--simd %s: this CPU does not have it", opt.simd);
-    const struct engine_options o = {.device = opt.device, .math = opt.math, .threads = (int)opt.threads, .max_context = opt.max_context};
+    const struct engine_options o = {.device = opt.device, .math = opt.math, .threads = (int)opt.threads, .max_context = opt.max_context, .ple_on_gpu = !strcmp(opt.ple, "gpu")};
     job.engine = engine_open(opt.model, &o, &e);
     if (!job.engine)
         die(&e);
     const struct engine_facts *f = engine_facts(job.engine);
-    if (!strcmp(opt.device, "auto") && prog_verbosity >= 0)        /* never silently another device than hoped for */
+    if (strcmp(opt.device, "auto") || prog_verbosity < 0)        /* never silently another device than hoped for */
+        return;
+    if (f->gpu)
+        fprintf(stderr, "%s: running on %s (%s), %d kernels a token, %s math\n", prog_name, f->gpu, f->device, f->kernels, f->math);
+    else
         fprintf(stderr, "%s: running on the CPU: %s, %d thread%s, %s math\n", prog_name, f->simd, f->threads, f->threads == 1 ? "" : "s", f->math);
 }
 

@@ -90,7 +90,7 @@ static double available_memory(void)
 static long kv_tokens(const struct engine *en, long asked, long places)
 {
     long context = engine_max_context(en);
-    double bytes = available_memory() / 2, each = (double)engine_kv_bytes(en, context), most = (double)places * (double)context;
+    double bytes = engine_facts(en)->kv_room ? (double)engine_facts(en)->kv_room : available_memory() / 2, each = (double)engine_kv_bytes(en, context), most = (double)places * (double)context;
     double fits = asked ? (double)asked : each > 0 && bytes > 0 ? bytes / each * (double)context : most;
     return (long)(fits < most ? fits : most);
 }
@@ -126,7 +126,7 @@ static void log_start(struct engine *en, const char *dir, long kv)
     long context = engine_max_context(en);
     double each = (double)engine_kv_bytes(en, context) / (double)context;
     serve_log("Initializing a V1 LLM engine (v%s) with config: model='%s', max_seq_len=%ld, device_config=%s, math=%s, simd=%s, threads=%d", version_string(), dir,
-        context, f->device, f->math, f->simd, f->threads);
+        context, f->device, f->math, f->simd ? f->simd : f->gpu, f->threads);
     serve_log("Using max model len %ld", context);
     serve_log("Model loading took %.2f GiB memory and %.6f seconds", (double)f->weight_bytes / GIB, f->load_seconds);
     log_memory(en);
@@ -162,7 +162,7 @@ struct options {
     struct engine_options engine;
     struct batch_options batch;
     struct http_server_options http;
-    const char *model, *name;
+    const char *model, *name, *ple;
     long threads, body_max;
     bool until_eof;
 };
@@ -177,6 +177,7 @@ static void parse(struct options *o, int argc, char **argv)
         {"api-key-file", 0, OPT_STR, &o->http.key_file, "FILE", "require the key in FILE as a bearer token", 0, 0},
         {"served-model-name", 0, OPT_STR, &o->name, "NAME", "name in /v1/models (default: DIR's last part)", 0, 0},
         {"device", 0, OPT_CHOICE, &o->engine.device, "auto|cpu|cuda", "where to compute", 0, 0},
+        {"ple", 0, OPT_CHOICE, &o->ple, "host|gpu", "where the per-layer-embedding table stays when a GPU runs", 0, 0},
         {"math", 0, OPT_CHOICE, &o->engine.math, "exact|fast", "arithmetic of the engine (default: fast)", 0, 0},
         {"threads", 'j', OPT_INT, &o->threads, "N", "threads of the engine; 0 = one per CPU", 0, 1024},
         {"max-context", 0, OPT_INT, &o->engine.max_context, "N", "tokens of prompt and completion; 0 = what the model was made for", 0, 1 << 24},
@@ -197,6 +198,7 @@ static void parse(struct options *o, int argc, char **argv)
     if (!o->model) opt_usage("--model is missing: give the build to serve");
     if (o->http.port < 0) opt_usage("--port is missing: give a port, or 0 for any free one");
     o->engine.threads = (int)o->threads;
+    o->engine.ple_on_gpu = !strcmp(o->ple, "gpu");
     o->http.body_max = (size_t)o->body_max;
     o->http.log = log_request;
 }
@@ -205,7 +207,7 @@ int main(int argc, char **argv)
 {
     prog_init(argv[0]);
     struct options o = {.engine = {.device = "auto"}, .batch = {.max_running = 32, .max_waiting = 256}, .http = {.address = "127.0.0.1", .port = -1},
-        .body_max = 16L << 20};
+        .body_max = 16L << 20, .ple = "host"};
     struct err e = {0};
     parse(&o, argc, argv);
     o.http.connections = allow_connections();

@@ -17,6 +17,14 @@ load lib
     echo '#include "other.h"' >src/program.c
     run -1 "$ROOT/tests/layers.sh" "$PWD"
     [[ $output = *"src/program.c:1:"* ]]
+    rm src/program.c
+    mkdir -p src/engine cuda
+    touch cuda/cuda.h cuda/kernels.h
+    echo '#include "cuda/cuda.h"' | tee src/engine/ok.c >cuda/ok.c
+    "$ROOT/tests/layers.sh" "$PWD"
+    echo '#include "cuda/kernels.h"' >src/engine/bad.c
+    run -1 "$ROOT/tests/layers.sh" "$PWD"
+    [[ $output = *"src/engine/bad.c:1: includes cuda/kernels.h"* ]]
 }
 
 @test "scripts pass shellcheck" {

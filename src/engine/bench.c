@@ -45,7 +45,7 @@ static double prefill(struct engine *en, const struct run *r, struct err *e)
     for (size_t s = 0; s < r->batch; s++)
         for (long at = 0; at < r->prompt; at += ENGINE_STEP_TOKENS) {
             const long n = r->prompt - at < ENGINE_STEP_TOKENS ? r->prompt - at : ENGINE_STEP_TOKENS;
-            struct engine_item item = {r->seq[s], r->ids + at, (size_t)n, at + n == r->prompt ? r->logits : NULL, NULL};
+            struct engine_item item = {r->seq[s], r->ids + at, (size_t)n, at + n == r->prompt ? r->logits : NULL, NULL, NULL};
             if (engine_step(en, &item, 1, e))
                 return -1;
         }
@@ -64,7 +64,7 @@ static int decode(struct engine *en, const struct run *r, double *seconds, doubl
             read[i / READ_EVERY] = read_speed(en);
         const double start = now();
         for (size_t s = 0; s < r->batch; s++)
-            item[s] = (struct engine_item){r->seq[s], r->ids + (size_t)i % (size_t)r->prompt, 1, r->logits + s * vocab, NULL};
+            item[s] = (struct engine_item){r->seq[s], r->ids + (size_t)i % (size_t)r->prompt, 1, r->logits + s * vocab, NULL, NULL};
         failed = engine_step(en, item, r->batch, e);
         seconds[i] = now() - start;
     }
@@ -82,7 +82,9 @@ static json_t *result(const struct engine *en, const struct run *r, long gen, do
     json_object_set_new(o, "size", json_string(f->size));
     json_object_set_new(o, "device", json_string(f->device));
     json_object_set_new(o, "math", json_string(f->math));
-    json_object_set_new(o, "simd", json_string(f->simd));
+    json_object_set_new(o, "simd", f->simd ? json_string(f->simd) : json_null());
+    if (f->gpu)
+        json_object_set_new(o, "gpu", json_string(f->gpu));
     json_object_set_new(o, "threads", json_integer(f->threads));
     json_object_set_new(o, "huge_pages", json_boolean(f->huge_pages));
     json_object_set_new(o, "weight_bytes", json_integer((json_int_t)f->weight_bytes));
@@ -122,8 +124,10 @@ static double real(const json_t *o, const char *key) { return json_number_value(
 
 void bench_say(const json_t *o)
 {
+    const char *simd = json_string_value(json_object_get(o, "simd"));
+
     fprintf(stderr, "decode %.1f tokens/s (batch %.0f), prefill %.1f; weights %.1f GB/s, %.0f %% of a plain read at %.1f GB/s; %s math, %s, %s pages\n",
         real(o, "decode_tokens_per_s"), real(o, "batch"), real(o, "prefill_tokens_per_s"), real(o, "weights_gb_per_s"), 100 * real(o, "share_of_read"),
-        real(o, "read_gb_per_s"), json_string_value(json_object_get(o, "math")), json_string_value(json_object_get(o, "simd")),
+        real(o, "read_gb_per_s"), json_string_value(json_object_get(o, "math")), simd ? simd : json_string_value(json_object_get(o, "gpu")),
         json_is_true(json_object_get(o, "huge_pages")) ? "huge" : "small");
 }

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include "base/json.h"
+#include "cuda/cuda.h"
 #include "engine/forward.h"
 
 #define MAX_IDS 64
@@ -16,7 +17,9 @@ struct id_list { int id[MAX_IDS]; size_t n; };
 struct engine {
     struct gemma g;
     struct weights w;
-    struct forward *forward;
+    struct forward *forward;    /* on the CPU */
+    struct cuda *cuda;          /* on a GPU */
+    bool ple_on_gpu;
     struct par *par;
     struct tokenizer *tokenizer;
     struct chat *chat;
@@ -82,7 +85,7 @@ static int open_weights(struct engine *en, const char *dir, const json_t *config
     if (!quant && e->code)
         return -1;
     struct ckpt *c = ckpt_open(dir, NULL, e);
-    int failed = !c || weights_load(&en->w, &en->g, c, quant, en->par, e);
+    int failed = !c || weights_load(&en->w, &en->g, c, quant, en->par, en->cuda ? cuda_memory(en->cuda, en->ple_on_gpu) : NULL, e);
     if (c)
         ckpt_close(c);
     ct_quant_free(quant);
@@ -160,14 +163,34 @@ static int open_all(struct engine *en, const char *dir, const struct engine_opti
     if (failed)
         return -1;
     en->max_context = opt->max_context > 0 && opt->max_context < en->g.max_positions ? opt->max_context : en->g.max_positions;
+    if (en->cuda) {
+        const struct cuda_options o = {.exact = math_of(opt) == MATH_EXACT, .max_context = en->max_context, .banned = en->suppressed.id, .n_banned = en->suppressed.n};
+        return cuda_load(en->cuda, &en->g, &en->w, &o, e);
+    }
     en->forward = forward_new(&en->g, &en->w, kernels_for(simd_level()), (enum engine_math)math_of(opt), en->par);
+    return 0;
+}
+
+/* auto takes a GPU that is there; asked for one, its absence is the error. */
+static int open_device(struct engine *en, const struct engine_options *opt, struct err *e)
+{
+    const bool cuda = opt->device && !strcmp(opt->device, "cuda"), any = opt->device && !strcmp(opt->device, "auto");
+    struct err none = {0};
+
+    en->ple_on_gpu = opt->ple_on_gpu;
+    if (cuda || any)
+        en->cuda = cuda_open(&none);
+    if (en->cuda && math_of(opt) == MATH_JUDGE)
+        return err_set(e, EXIT_USAGE, "--math judge: it is there on the CPU only: use --device cpu");
+    if (!en->cuda && (cuda || (any && none.code != EXIT_UNAVAILABLE))) {
+        *e = none;
+        return -1;
+    }
     return 0;
 }
 
 static int check_options(const struct engine_options *opt, struct err *e)
 {
-    if (opt->device && !strcmp(opt->device, "cuda"))
-        return err_set(e, EXIT_UNAVAILABLE, "this build has no CUDA: use --device cpu");
     if (math_of(opt) < 0)
         return err_set(e, EXIT_USAGE, "--math %s: exact and fast are there", opt->math);
     return 0;
@@ -189,7 +212,7 @@ struct engine *engine_open(const char *dir, const struct engine_options *opt, st
         return NULL;
     struct engine *en = xcalloc(1, sizeof *en);
     en->par = par_new(opt->threads);
-    if (open_all(en, dir, opt, e)) {
+    if (open_device(en, opt, e) || open_all(en, dir, opt, e)) {
         engine_close(en);
         return NULL;
     }
@@ -197,6 +220,13 @@ struct engine *engine_open(const char *dir, const struct engine_options *opt, st
         .device = "cpu", .math = maths[math_of(opt)], .simd = simd_name(kernels_for(simd_level())->level), .size = gemma_size_name(&en->g), .threads = par_threads(en->par),
         .huge_pages = en->w.huge_pages, .weight_bytes = en->w.bytes, .token_bytes = en->w.token_bytes, .load_seconds = now() - start,
     };
+    if (en->cuda) {
+        const struct cuda_facts *c = cuda_facts(en->cuda);
+        en->facts.device = c->device, en->facts.gpu = c->name, en->facts.simd = NULL, en->facts.huge_pages = false;
+        en->facts.kv_room = c->kv_bytes, en->facts.kernels = c->kernels;
+        if (!en->ple_on_gpu)
+            en->facts.weight_bytes -= matrix_bytes(&en->w.ple_table);
+    }
     return en;
 }
 
@@ -205,6 +235,7 @@ void engine_close(struct engine *en)
     if (!en)
         return;
     forward_free(en->forward);
+    cuda_close(en->cuda);
     weights_free(&en->w);
     tokenizer_free(en->tokenizer);
     chat_free(en->chat);
@@ -234,11 +265,27 @@ const int *engine_suppressed(const struct engine *en, size_t *n)
 
 /* --- sequences and steps --------------------------------------------------------------------------------------------- */
 
-struct seq *seq_new(struct engine *en, long capacity) { return kv_new(&en->g, capacity); }
-void seq_free(struct seq *s) { kv_free(s); }
+struct seq *seq_new(struct engine *en, long capacity)
+{
+    if (!en->cuda)
+        return kv_new(&en->g, capacity);
+    struct seq *s = xcalloc(1, sizeof *s);
+    s->capacity = capacity;
+    s->cuda = cuda_seq_new(en->cuda, capacity);
+    return s;
+}
+
+void seq_free(struct seq *s)
+{
+    if (s)
+        cuda_seq_free(s->cuda);
+    kv_free(s);
+}
+
 long seq_position(const struct seq *s) { return s->position; }
 long seq_capacity(const struct seq *s) { return s->capacity; }
-uint64_t engine_kv_bytes(const struct engine *en, long n) { return kv_bytes(&en->g, n); }
+uint64_t engine_kv_bytes(const struct engine *en, long n) { return en->cuda ? cuda_kv_bytes(en->cuda, n) : kv_bytes(&en->g, n); }
+bool engine_chooses(const struct engine *en) { return en->cuda; }
 
 struct read_job { const uint8_t *from; size_t n; atomic_uint_fast64_t sum; };
 
@@ -254,6 +301,8 @@ static void read_piece(void *arg, size_t i)
 
 uint64_t engine_read_weights(struct engine *en)
 {
+    if (en->cuda)
+        return cuda_read_weights(en->cuda);
     const size_t all = (size_t)en->w.bytes, token = (size_t)en->w.token_bytes;
     struct read_job r = {.from = weights_start(&en->w), .n = token < all ? token : all};
 
@@ -263,5 +312,5 @@ uint64_t engine_read_weights(struct engine *en)
 
 int engine_step(struct engine *en, struct engine_item *item, size_t n, struct err *e)
 {
-    return forward_run(en->forward, item, n, e);
+    return en->cuda ? cuda_step(en->cuda, item, n, e) : forward_run(en->forward, item, n, e);
 }

@@ -32,6 +32,7 @@ struct engine_options {
     const char *math;       /* "exact", "fast", "judge"; NULL = fast */
     int threads;            /* <= 0: as many as CPUs */
     long max_context;       /* tokens a sequence may hold; 0 = what the model was made for */
+    bool ple_on_gpu;        /* the per-layer-embedding table too, not one row a token from this machine's memory */
 };
 
 struct engine *engine_open(const char *dir, const struct engine_options *opt, struct err *e) MUST_CHECK;
@@ -39,13 +40,16 @@ void engine_close(struct engine *en);
 
 /* What ran, as it stands in every result. */
 struct engine_facts {
-    const char *device;     /* "cpu" */
+    const char *device;     /* "cpu", "cuda"; "host-shim": the CUDA kernels on the CPU, in tests only */
+    const char *gpu;        /* its name, NULL on the CPU */
     const char *math;       /* "exact", "fast" */
-    const char *simd;       /* "scalar", "avx2", "avx512" */
+    const char *simd;       /* "scalar", "avx2", "avx512"; NULL on a GPU */
     const char *size;       /* gemma_size_name() */
     int threads;
     bool huge_pages;        /* the weights lie in transparent huge pages */
-    uint64_t weight_bytes;  /* resident */
+    uint64_t weight_bytes;  /* resident, on the GPU where there is one */
+    uint64_t kv_room;       /* bytes for K/V on the GPU; 0 on the CPU: what is free */
+    int kernels;            /* of one token on the GPU; 0 on the CPU */
     uint64_t token_bytes;   /* of weights read for one token of one sequence, embeddings' single rows left out */
     double load_seconds;
 };
@@ -81,7 +85,11 @@ struct engine_item {
     size_t n;               /* >= 1; all within the vocabulary, position + n <= capacity: the caller's duty */
     float *logits;          /* [vocab]: those after the last token, soft-capped; NULL = not wanted (a prompt's earlier runs) */
     const struct engine_watch *watch;   /* NULL = none */
+    int *chosen;            /* the id with the largest logit after the last token, of equal ones the lowest, suppressed ones left out; -1 when there is none.  NULL = not
+                               wanted. Only where engine_chooses() */
 };
+/* Can it choose without the logits leaving the GPU? */
+bool engine_chooses(const struct engine *en);
 
 /* Reads the weights' bytes of one token once, on all threads, and does nothing with them; the bytes read.  What decoding is measured against. */
 uint64_t engine_read_weights(struct engine *en);
@@ -89,6 +97,7 @@ uint64_t engine_read_weights(struct engine *en);
 /* Tokens that one step may hold in all its items; longer prompts go in runs. */
 #define ENGINE_STEP_TOKENS 128
 
-/* Run all items; on return each sequence has advanced by its n.  -1 only when a watch ended it. */
+/* Run all items; on return each sequence has advanced by its n.  -1 when a watch ended it; on a GPU also EXIT_TEMPFAIL when its room for K/V is full (nothing has run),
+ * EXIT_UNAVAILABLE when it is lost. */
 int engine_step(struct engine *en, struct engine_item *item, size_t n, struct err *e) MUST_CHECK;
 #endif

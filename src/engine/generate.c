@@ -9,6 +9,8 @@ struct gen {
     const struct engine_watch *watch;
     float *logits, *raw;                /* raw: before anything changed them, for logprobs */
     int *scratch;
+    bool plain;                         /* the largest logit wins, and nobody asks for more: the device may choose */
+    int chosen;
     int *history; size_t n_history;     /* prompt and completion */
     struct gen_token *token; size_t n;
     struct detok detok;
@@ -28,7 +30,10 @@ struct gen *gen_new(struct engine *en, const struct request *r)
     g->en = en;
     request_copy(&g->r, r);
     g->end_token = g->end_stop = -1;
-    g->logits = xcalloc(vocab, sizeof *g->logits);
+    const struct sampling *s = &r->sampling;
+    g->plain = engine_chooses(en) && s->temperature <= 0 && r->logprobs < 0 && !r->min_tokens && !s->n_bias && s->repetition_penalty == 1;
+    if (!g->plain)
+        g->logits = xcalloc(vocab, sizeof *g->logits);
     if (r->logprobs >= 0)
         g->raw = xcalloc(vocab, sizeof *g->raw);
     if (r->sampling.temperature > 0)
@@ -73,7 +78,7 @@ bool gen_next(struct gen *g, size_t budget, struct engine_item *item)
     if (!g->seq)
         g->seq = seq_new(g->en, (long)g->r.n_ids + g->r.max_tokens);
     const size_t at = held(g), left = g->n_history - at, run = left < budget ? left : budget;
-    *item = (struct engine_item){g->seq, g->history + at, run, run == left ? g->logits : NULL, g->watch};
+    *item = (struct engine_item){g->seq, g->history + at, run, run == left ? g->logits : NULL, g->watch, g->plain && run == left ? &g->chosen : NULL};
     return true;
 }
 
@@ -103,7 +108,7 @@ static int choose(struct gen *g, struct err *e)
     banned[1].id = engine_eos(g->en, &banned[1].n);
     if (g->raw)
         memcpy(g->raw, g->logits, vocab * sizeof *g->raw);
-    const int id = sample_token(&g->r.sampling, g->logits, vocab, banned, no_end ? 2 : 1, seen, g->r.seed, g->n, g->scratch);
+    const int id = g->plain ? g->chosen : sample_token(&g->r.sampling, g->logits, vocab, banned, no_end ? 2 : 1, seen, g->r.seed, g->n, g->scratch);
     if (id < 0)
         return err_set(e, EXIT_DATA, "the model gives no usable logits at position %zu: its weights are damaged, or every token is forbidden", g->n_history);
     if ((g->n & (g->n - 1)) == 0)
@@ -274,7 +279,9 @@ json_t *gen_result(const struct gen *g, json_t *id)
         json_decref(logprobs);
     json_object_set_new(o, "device", json_string(f->device));
     json_object_set_new(o, "math", json_string(f->math));
-    json_object_set_new(o, "simd", json_string(f->simd));
+    json_object_set_new(o, "simd", f->simd ? json_string(f->simd) : json_null());
+    if (f->gpu)
+        json_object_set_new(o, "gpu", json_string(f->gpu));
     json_object_set_new(o, "chat_template", chat ? json_string(chat_template_id(chat)) : json_null());
     return o;
 }

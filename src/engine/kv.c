@@ -53,7 +53,7 @@ struct seq *kv_new(const struct gemma *g, long capacity)
 
 void kv_free(struct seq *s)
 {
-    if (s)
+    if (s && s->map)
         munmap(s->map, s->map_bytes);
     free(s);
 }

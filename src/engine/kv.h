@@ -17,6 +17,7 @@ struct seq {
     long position, capacity;
     struct kv_layer layer[GEMMA_MAX_LAYERS];
     void *map; size_t map_bytes;
+    struct cuda_seq *cuda;      /* its K/V when they are a GPU's: then there is no map and no layer */
 };
 
 /* Bytes for n tokens. */

@@ -12,24 +12,25 @@
 #include "gemma/names.h"
 
 #define HUGE_PAGE ((size_t)2 << 20)
-#define READ_BYTES ((size_t)4 << 20)
 #define NAME 160
 
 /* One text tensor of the checkpoint under its text-only name. */
 struct named { char name[NAME]; const struct ckpt_entry *entry; bool used; };
 
 /* Bytes of one tensor and where they go. */
-struct transfer { const struct ckpt_entry *entry; uint8_t *to; };
+struct transfer { const struct ckpt_entry *entry; uint8_t *to; bool away; };     /* away: in the other memory */
 
 struct loader {
     struct weights *w;
     const struct gemma *g;
     const struct ckpt *ckpt;
     const struct ct_quant *quant;
+    const struct weights_memory *memory;
     struct err *e;
     struct named *named; size_t n_named;
     struct transfer *transfer; size_t n_transfers, cap_transfers;
     uint8_t *at, *end;          /* what is left of the mapping */
+    uint8_t *away;              /* what is left of the other memory */
 };
 
 /* --- finding tensors ------------------------------------------------------------------------------------------------- */
@@ -131,14 +132,36 @@ const uint8_t *weights_start(const struct weights *w)
     return (const uint8_t *)(((uintptr_t)w->map + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
 }
 
+static bool goes_away(const struct loader *l, const struct named *t)
+{
+    return l->memory && (l->memory->ple || gemma_classify(t->name) != GC_PLE);
+}
+
+/* With room for tensors that nothing will use left out, since there it would cost. */
+static int ask_for_room(struct loader *l)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < l->n_named; i++) {
+        const struct named *t = &l->named[i];
+        if (goes_away(l, t) && !gemma_is_dead(l->g, disk_name(t)) && !(l->g->tied && gemma_classify(t->name) == GC_HEAD))
+            bytes += t->entry->t->nbytes + 64 + KERNEL_SLACK;
+    }
+    l->away = l->memory->room(l->memory->arg, bytes, l->e);
+    return l->away ? 0 : -1;
+}
+
 /* Pages are touched only when a tensor is read into them, so room for all text tensors costs nothing for those left out. */
 static int map_memory(struct loader *l)
 {
     uint64_t bytes = HUGE_PAGE;
     const uint64_t physical = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 
+    if (l->memory && ask_for_room(l))
+        return -1;
     for (size_t i = 0; i < l->n_named; i++)
-        bytes += l->named[i].entry->t->nbytes + 64 + KERNEL_SLACK;
+        if (!goes_away(l, &l->named[i]))
+            bytes += l->named[i].entry->t->nbytes + 64 + KERNEL_SLACK;
     if (bytes > physical)
         return err_set(l->e, EXIT_TEMPFAIL, "%s: the weights take %.1f GB and this machine has %.1f GB of memory: use a smaller build", l->ckpt->path,
             (double)bytes / 1e9, (double)physical / 1e9);
@@ -166,14 +189,15 @@ static int map_memory(struct loader *l)
 /* Where a tensor's bytes will be once read_all() has run. */
 static const uint8_t *place(struct loader *l, const struct named *t)
 {
-    uint8_t *to = l->at;
+    const bool away = goes_away(l, t);
+    uint8_t **at = away ? &l->away : &l->at, *to = *at;
 
     if (l->n_transfers == l->cap_transfers) {
         l->cap_transfers = l->cap_transfers ? 2 * l->cap_transfers : 1024;
         l->transfer = xreallocarray(l->transfer, l->cap_transfers, sizeof *l->transfer);
     }
-    l->transfer[l->n_transfers++] = (struct transfer){t->entry, to};
-    l->at += (t->entry->t->nbytes + KERNEL_SLACK + 63) / 64 * 64;
+    l->transfer[l->n_transfers++] = (struct transfer){t->entry, to, away};
+    *at += (t->entry->t->nbytes + KERNEL_SLACK + 63) / 64 * 64;
     return to;
 }
 
@@ -522,12 +546,17 @@ static void read_piece(void *arg, size_t i)
     struct reading *r = arg;
     const struct piece *p = &r->piece[i];
     const struct st_tensor *t = p->t->entry->t;
+    const struct weights_memory *memory = r->l->memory;
     struct err e = {0};
 
     if (atomic_load(&r->failed))
         return;
-    if (!ckpt_read(r->l->ckpt, p->t->entry, p->offset, p->t->to + p->offset, p->n, &e) && !all_finite(t->dtype, p->t->to + p->offset, p->n))
+    uint8_t *lent = p->t->away ? memory->lend(memory->arg) : NULL, *to = lent ? lent : p->t->to + p->offset;
+    if (!ckpt_read(r->l->ckpt, p->t->entry, p->offset, to, p->n, &e) && !all_finite(t->dtype, to, p->n))
         (void)err_set(&e, EXIT_DATA, "%s: %.120s holds NaN or infinity in the %zu bytes from %" PRIu64 ": the file is damaged", r->l->ckpt->path, t->name, p->n, p->offset);
+    struct err put = {0};
+    if (lent && memory->put(memory->arg, lent, p->t->to + p->offset, e.code ? 0 : p->n, &put) && !e.code)
+        e = put;
     if (e.code && !atomic_exchange(&r->failed, 1))
         *r->e = e;
 }
@@ -539,12 +568,12 @@ static int read_all(struct loader *l, struct par *par)
 
     for (size_t i = 0; i < l->n_transfers; i++) {
         const uint64_t bytes = l->transfer[i].entry->t->nbytes;
-        for (uint64_t at = 0; at < bytes; at += READ_BYTES) {
+        for (uint64_t at = 0; at < bytes; at += WEIGHTS_PIECE) {
             if (n == cap) {
                 cap = cap ? 2 * cap : 1024;
                 piece = xreallocarray(piece, cap, sizeof *piece);
             }
-            piece[n++] = (struct piece){&l->transfer[i], at, (size_t)(bytes - at < READ_BYTES ? bytes - at : READ_BYTES)};
+            piece[n++] = (struct piece){&l->transfer[i], at, (size_t)(bytes - at < WEIGHTS_PIECE ? bytes - at : WEIGHTS_PIECE)};
         }
     }
     struct reading r = {.l = l, .piece = piece, .e = l->e};
@@ -574,9 +603,10 @@ static void count_bytes(struct weights *w, const struct gemma *g)
     }
 }
 
-int weights_load(struct weights *w, const struct gemma *g, const struct ckpt *c, const struct ct_quant *q, struct par *par, struct err *e)
+int weights_load(struct weights *w, const struct gemma *g, const struct ckpt *c, const struct ct_quant *q, struct par *par, const struct weights_memory *memory,
+    struct err *e)
 {
-    struct loader l = {.w = w, .g = g, .ckpt = c, .quant = q, .e = e};
+    struct loader l = {.w = w, .g = g, .ckpt = c, .quant = q, .memory = memory, .e = e};
 
     memset(w, 0, sizeof *w);
     int failed = list_text_tensors(&l) || map_memory(&l) || globals(&l);

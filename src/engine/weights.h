@@ -46,8 +46,21 @@ struct weights {
     void **owned; size_t n_owned, cap_owned;   /* the vectors and the experts' tables */
 };
 
-/* q NULL = nothing is quantized. */
-int weights_load(struct weights *w, const struct gemma *g, const struct ckpt *c, const struct ct_quant *q, struct par *par, struct err *e) MUST_CHECK;
+/* A memory that this process cannot write itself: a GPU's.  The bytes go there in the file's layout, through buffers that the memory lends. */
+struct weights_memory {
+    void *arg;
+    /* Room for all that follows, asked for once; NULL with e set when there is none. */
+    uint8_t *(*room)(void *arg, uint64_t bytes, struct err *e);
+    /* A buffer of WEIGHTS_PIECE bytes to fill, and n of them to put at `to`; n 0 gives it back unused.  Called by any number of threads. */
+    uint8_t *(*lend)(void *arg);
+    int (*put)(void *arg, uint8_t *lent, uint8_t *to, size_t n, struct err *e);
+    bool ple;                   /* the per-layer table goes there too, else it stays in this process's memory */
+};
+#define WEIGHTS_PIECE ((size_t)4 << 20)
+
+/* q NULL = nothing is quantized.  memory NULL = this process's; else the matrices' data and scales lie there, those of the per-layer table as it says. */
+int weights_load(struct weights *w, const struct gemma *g, const struct ckpt *c, const struct ct_quant *q, struct par *par, const struct weights_memory *memory,
+    struct err *e) MUST_CHECK;
 /* Where the matrices begin: w->bytes and more lie there. */
 const uint8_t *weights_start(const struct weights *w);
 void weights_free(struct weights *w);
