@@ -12,26 +12,31 @@
 
 /* Turns that a thread waits for the others without sleeping, some tens of microseconds: falling asleep and being woken costs about as much.  Rounds that follow each
  * other quickly find everybody awake; a pool that is idle sleeps. */
-enum { SPINS = 1000 };
+enum { SPINS = 1000, MOST_STOLEN = 4 };
+
+/* The items of a round that nobody has taken yet, first and end in 32 bits each: every thread has a run of neighbours, which it takes from the front, so that memory is
+ * read in order; one that is done takes some from the end of another's run.  Nobody waits for a thread that has not taken any. */
+struct run { _Alignas(64) atomic_uint_fast64_t left; };
+
+struct worker { struct par *par; int run; pthread_t thread; };
 
 struct par {
-    int threads;            /* the caller included */
+    int threads;            /* wanted, the caller included */
+    int started;            /* workers */
     int spins;              /* 0 when there are more threads than CPUs */
-    pthread_t *worker;
+    struct worker *worker;  /* [threads - 1] */
+    struct run *run;        /* [threads]; the caller's is the first; those of workers that could not be started are for the others to take */
     pthread_mutex_t lock;
     pthread_cond_t start, done;
-    atomic_bool stop;
-    /* The round's number above LEFT_BITS bits, below them how many items nobody has taken.  A thread takes one by lowering it; as long as an item is not finished the
-     * round stays, and count, fn and arg with it.  Nobody waits for a thread that has not taken any. */
-    atomic_uint_fast64_t open;
+    atomic_bool stop, caller_sleeps;
+    atomic_int sleepers;
+    atomic_uint round;
     atomic_size_t finished;
+    /* Written while no item is taken, read by those who have taken one: the round stays until that is finished. */
     size_t count;
     void (*fn)(void *, size_t);
     void *arg;
 };
-
-#define LEFT_BITS 40
-#define LEFT(v) ((v) & (((uint64_t)1 << LEFT_BITS) - 1))
 
 static void pause_cpu(void)
 {
@@ -40,45 +45,69 @@ static void pause_cpu(void)
 #endif
 }
 
-static bool take_item(struct par *p)
-{
-    uint_fast64_t v = atomic_load(&p->open);
+static uint64_t span(size_t first, size_t end) { return (uint64_t)first << 32 | end; }
 
-    while (LEFT(v) && !atomic_compare_exchange_weak(&p->open, &v, v - 1))
-        continue;
-    if (!LEFT(v))
-        return false;
-    const size_t count = p->count;
-    p->fn(p->arg, count - (size_t)LEFT(v));
-    if (atomic_fetch_add(&p->finished, 1) + 1 == count) {
+/* Takes one item from the front of a run, or from the end of another's up to MOST_STOLEN, but no more than half; their number. */
+static size_t take(struct run *r, bool own, size_t *first)
+{
+    uint_fast64_t v = atomic_load(&r->left);
+
+    for (;;) {
+        const size_t start = (size_t)(v >> 32), end = (size_t)(v & UINT32_MAX), left = end - start;
+        const size_t n = own || left < 2 ? 1 : left / 2 < MOST_STOLEN ? left / 2 : MOST_STOLEN;
+        if (!left)
+            return 0;
+        if (atomic_compare_exchange_weak(&r->left, &v, own ? span(start + 1, end) : span(start, end - n))) {
+            *first = own ? start : end - n;
+            return n;
+        }
+    }
+}
+
+/* Runs items until none are left to take. */
+static void run_items(struct par *p, int own)
+{
+    size_t done = 0, count = 0, first, n;
+
+    for (int i = 0; i < p->threads; i++) {
+        struct run *r = &p->run[(own + i) % p->threads];
+        while ((n = take(r, i == 0, &first))) {
+            count = p->count;
+            for (size_t j = 0; j < n; j++)
+                p->fn(p->arg, first + j);
+            done += n;
+        }
+    }
+    if (done && atomic_fetch_add(&p->finished, done) + done == count && atomic_load(&p->caller_sleeps)) {
         pthread_mutex_lock(&p->lock);
         pthread_cond_signal(&p->done);
         pthread_mutex_unlock(&p->lock);
     }
-    return true;
 }
 
-static bool called(struct par *p)
-{
-    return LEFT(atomic_load(&p->open)) || atomic_load(&p->stop);
-}
+static bool called(struct par *p, unsigned seen) { return atomic_load(&p->round) != seen || atomic_load(&p->stop); }
 
 static void *work(void *arg)
 {
-    struct par *p = arg;
+    const struct worker *w = arg;
+    struct par *p = w->par;
+    unsigned seen = 0;
+
     for (;;) {
-        for (int i = 0; i < p->spins && !called(p); i++)
+        for (int i = 0; i < p->spins && !called(p, seen); i++)
             pause_cpu();
-        if (!called(p)) {
+        if (!called(p, seen)) {
             pthread_mutex_lock(&p->lock);
-            while (!called(p))
+            atomic_fetch_add(&p->sleepers, 1);
+            while (!called(p, seen))
                 pthread_cond_wait(&p->start, &p->lock);
+            atomic_fetch_sub(&p->sleepers, 1);
             pthread_mutex_unlock(&p->lock);
         }
         if (atomic_load(&p->stop))
             return NULL;
-        while (take_item(p))
-            continue;
+        seen = atomic_load(&p->round);
+        run_items(p, w->run);
     }
 }
 
@@ -91,8 +120,10 @@ static void wait_for_the_rest(struct par *p)
     if (all_finished(p))
         return;
     pthread_mutex_lock(&p->lock);
+    atomic_store(&p->caller_sleeps, true);
     while (!all_finished(p))
         pthread_cond_wait(&p->done, &p->lock);
+    atomic_store(&p->caller_sleeps, false);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -113,40 +144,57 @@ struct par *par_new(int threads)
     pthread_cond_init(&p->start, NULL);
     pthread_cond_init(&p->done, NULL);
     p->worker = xcalloc((size_t)want, sizeof *p->worker);
+    p->run = aligned_alloc(sizeof *p->run, (size_t)want * sizeof *p->run);
+    if (!p->run)
+        die_msg(EXIT_TEMPFAIL, "out of memory");
+    for (int i = 0; i < want; i++)
+        atomic_init(&p->run[i].left, 0);
     p->spins = want <= usable_cpus() ? SPINS : 0;
-    p->threads = 1;
-    while (p->threads < want && pthread_create(&p->worker[p->threads - 1], NULL, work, p) == 0)
-        p->threads++;
+    p->threads = want;
+    int n = 1;
+    for (; n < want; n++) {
+        p->worker[n - 1] = (struct worker){.par = p, .run = n};
+        if (pthread_create(&p->worker[n - 1].thread, NULL, work, &p->worker[n - 1]))
+            break;
+    }
+    p->started = n - 1;
     return p;
 }
 
 int par_threads(const struct par *p)
 {
-    return p->threads;
+    return p->started + 1;
 }
 
 void par_start(struct par *p, size_t count, void (*fn)(void *arg, size_t i), void *arg)
 {
+    const size_t runs = (size_t)p->threads;
+
+    if (count > UINT32_MAX)
+        die_msg(EXIT_BUG, "%zu items in one round", count);
     p->fn = fn;
     p->arg = arg;
     p->count = count;
     atomic_store(&p->finished, 0);
-    pthread_mutex_lock(&p->lock);
-    atomic_store(&p->open, ((atomic_load(&p->open) >> LEFT_BITS) + 1) << LEFT_BITS | count);
-    pthread_cond_broadcast(&p->start);
-    pthread_mutex_unlock(&p->lock);
+    for (size_t i = 0; i < runs; i++)
+        atomic_store(&p->run[i].left, span(count * i / runs, count * (i + 1) / runs));
+    atomic_fetch_add(&p->round, 1);
+    if (atomic_load(&p->sleepers)) {
+        pthread_mutex_lock(&p->lock);
+        pthread_cond_broadcast(&p->start);
+        pthread_mutex_unlock(&p->lock);
+    }
 }
 
 void par_wait(struct par *p)
 {
-    while (take_item(p))
-        continue;
+    run_items(p, 0);
     wait_for_the_rest(p);
 }
 
 void par_for(struct par *p, size_t count, void (*fn)(void *arg, size_t i), void *arg)
 {
-    if (p->threads == 1 || count <= 1) {
+    if (p->started == 0 || count <= 1) {
         for (size_t i = 0; i < count; i++)
             fn(arg, i);
         return;
@@ -163,11 +211,12 @@ void par_free(struct par *p)
     atomic_store(&p->stop, true);
     pthread_cond_broadcast(&p->start);
     pthread_mutex_unlock(&p->lock);
-    for (int i = 0; i < p->threads - 1; i++)
-        pthread_join(p->worker[i], NULL);
+    for (int i = 0; i < p->started; i++)
+        pthread_join(p->worker[i].thread, NULL);
     pthread_mutex_destroy(&p->lock);
     pthread_cond_destroy(&p->start);
     pthread_cond_destroy(&p->done);
     free(p->worker);
+    free(p->run);
     free(p);
 }

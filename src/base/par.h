@@ -1,4 +1,5 @@
-/* A pool of threads that sleep when idle, after waiting some microseconds for the next work.  Results must not depend on their number: callers split work by item, never by thread. */
+/* A pool of threads that sleep when idle, after waiting some microseconds for the next work.  Each thread works on a run of neighbouring items as long as it has some, so that
+ * items that read memory in order do so in order.  Results must not depend on the number of threads: callers split work by item, never by thread. */
 #ifndef BASE_PAR_H
 #define BASE_PAR_H
 #include <stddef.h>
