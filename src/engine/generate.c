@@ -69,7 +69,7 @@ void gen_watch(struct gen *g, const struct engine_watch *watch) { g->watch = wat
 
 static size_t held(const struct gen *g) { return g->seq ? (size_t)seq_position(g->seq) : 0; }
 
-bool gen_prefilling(const struct gen *g) { return held(g) < g->r.n_ids; }
+size_t gen_prompt_left(const struct gen *g) { return held(g) < g->r.n_ids ? g->r.n_ids - held(g) : 0; }
 
 bool gen_next(struct gen *g, size_t budget, struct engine_item *item)
 {

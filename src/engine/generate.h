@@ -35,7 +35,7 @@ bool gen_next(struct gen *g, size_t budget, struct engine_item *item);
 int gen_take(struct gen *g, struct err *e) MUST_CHECK;
 
 bool gen_done(const struct gen *g);
-bool gen_prefilling(const struct gen *g);           /* the prompt is not all in yet */
+size_t gen_prompt_left(const struct gen *g);        /* tokens of the prompt that are not in yet */
 /* "stop" (an end token or stop string), "length"; NULL while it runs. */
 const char *gen_finish_reason(const struct gen *g);
 /* The stop string or end token that ended it: a JSON string or integer, null otherwise.  New reference. */

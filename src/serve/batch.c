@@ -2,9 +2,10 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include "base/clock.h"
 
-#define PACE 0.8                /* of a plain step's time: what pieces of prompts may add to a step while others generate */
+#define PACE 0.8                /* of a step's time without prompts: what pieces of prompts may add to it while others generate */
 #define FIRST_PIECE 16          /* tokens of prompt in the first mixed step, before anything is known of their time */
 #define LEAST_PIECE 4           /* fewer tokens of prompt would not make a step shorter: the weights are read anyway */
 #define NOTHING 1e-9            /* seconds */
@@ -37,9 +38,9 @@ struct batch {
     bool draining;                              /* under the lock, as are the queue and the figures */
     struct member *first, **last;
     struct batch_facts facts;
-    struct member *running[BATCH_RUNNING_MAX];  /* the thread's own, as is all below */
+    struct member *running[BATCH_RUNNING_MAX];  /* in the order they came; the thread's own, as is all below */
     size_t n_running;
-    double plain, per_token;                    /* seconds: of a step without prompts, of a prompt's token; 0 = unknown */
+    double base, per_row;                       /* seconds: a step of n tokens takes base + n per_row; 0 = unknown */
     double asked;
 };
 
@@ -117,7 +118,7 @@ static void leave(struct batch *b, size_t i)
     else b->facts.length++;
     if (why && !m->job->dropped) histogram_add(&b->facts.e2e, clock_seconds() - m->submitted);
     pthread_mutex_unlock(&b->lock);
-    b->running[i] = b->running[--b->n_running];
+    memmove(&b->running[i], &b->running[i + 1], (--b->n_running - i) * sizeof b->running[0]);
     member_end(m);
 }
 
@@ -176,22 +177,24 @@ static size_t prompt_budget(const struct batch *b, size_t generating)
 {
     size_t most = ENGINE_STEP_TOKENS - generating;
     if (!generating) return most;
-    double n = b->plain > 0 && b->per_token > 0 ? PACE * b->plain / b->per_token : FIRST_PIECE;
+    double n = b->base > 0 && b->per_row > 0 ? PACE * (b->base / b->per_row + (double)generating) : FIRST_PIECE;
     if (n < LEAST_PIECE) n = LEAST_PIECE;
     return n < (double)most ? (size_t)n : most;
 }
 
+/* A step that the machine held up must not starve the prompts of the next twenty: it counts as twice the mean at most. */
 static void learn(double *mean, double seconds)
 {
+    if (seconds < NOTHING) seconds = NOTHING;
+    if (*mean > 0 && seconds > 2 * *mean) seconds = 2 * *mean;
     *mean = *mean > 0 ? (1 - SMOOTH) * *mean + SMOOTH * seconds : seconds;
 }
 
-/* A token of a prompt costs what a step takes longer than a plain one, shared out; a few tokens tell nothing but noise. */
+/* Steps without prompts tell the base, steps with enough of them what a row costs; each is taken off the other's. */
 static void measure(struct batch *b, double seconds, size_t generating, size_t prompt)
 {
-    if (!prompt) learn(&b->plain, seconds);
-    else if (prompt >= LEAST_PIECE && (generating || b->plain > 0))
-        learn(&b->per_token, seconds > b->plain ? (seconds - b->plain) / (double)prompt : NOTHING);
+    if (!prompt) learn(&b->base, seconds - (double)generating * b->per_row);
+    else if (prompt >= LEAST_PIECE && (generating || b->base > 0)) learn(&b->per_row, (seconds - b->base) / (double)(generating + prompt));
 }
 
 struct step {
@@ -200,27 +203,39 @@ struct step {
     size_t n, generating, prompt;
 };
 
+static size_t add(struct step *s, struct member *m, size_t budget)
+{
+    if (!gen_next(m->gen, budget, &s->item[s->n])) return 0;
+    s->member[s->n] = m;
+    return s->item[s->n++].n;
+}
+
+/* The oldest prompt has half of the room, so that none waits for ever; in the other half those with the least left go first, so that short ones do not
+ * wait for a long one.  What either leaves is the other's. */
 static void fill(struct batch *b, struct step *s)
 {
-    size_t prefilling = 0;
+    struct member *in[BATCH_RUNNING_MAX], *oldest;
+    size_t n = 0;
     *s = (struct step){0};
     for (size_t i = 0; i < b->n_running; i++) {
         struct member *m = b->running[i];
-        if (gen_prefilling(m->gen)) prefilling++;
-        else if (gen_next(m->gen, 1, &s->item[s->n])) s->member[s->n++] = m;
+        if (gen_prompt_left(m->gen)) in[n++] = m;
+        else add(s, m, 1);
     }
     s->generating = s->n;
-    size_t budget = prompt_budget(b, s->generating);
-    for (size_t i = 0; i < b->n_running && budget; i++) {
-        struct member *m = b->running[i];
-        if (!gen_prefilling(m->gen)) continue;
-        size_t share = (budget + prefilling - 1) / prefilling;
-        prefilling--;
-        if (!gen_next(m->gen, share, &s->item[s->n])) continue;
-        budget -= s->item[s->n].n;
-        s->prompt += s->item[s->n].n;
-        s->member[s->n++] = m;
+    if (!n) return;
+    oldest = in[0];
+    size_t budget = prompt_budget(b, s->generating), room = budget / 2;
+    while (n > 1 && room) {
+        size_t least = 1;
+        for (size_t i = 2; i < n; i++)
+            if (gen_prompt_left(in[i]->gen) < gen_prompt_left(in[least]->gen)) least = i;
+        size_t took = add(s, in[least], room);
+        room -= took;
+        s->prompt += took;
+        in[least] = in[--n];
     }
+    s->prompt += add(s, oldest, budget - s->prompt);
 }
 
 /* After the step: m may have chosen a token. */
