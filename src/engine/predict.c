@@ -22,7 +22,20 @@ static json_t *predict_vllm(const struct gemma *g, const struct gemma_bytes *b, 
         "constants fitted to published measurements of vLLM 0.30 on an L4, bandwidths scaled by the data sheets: extrapolated");
 }
 
-static void count_parts(struct part *part, const struct graph *graph, const struct gemma *g, const struct st_header *h, double kv)
+/* Are the experts' matrices stored otherwise than the dense MLP's? */
+static bool experts_apart(const struct st_header *h)
+{
+    bool seen[2][GEMMA_STORAGES] = {0};
+
+    for (size_t i = 0; i < h->n; i++) {
+        const bool expert = strstr(h->t[i].name, ".experts."), dense = strstr(h->t[i].name, ".mlp.");
+        if ((expert || dense) && gemma_classify(h->t[i].name) != GC_TOWER)
+            seen[expert][gemma_storage_of(&h->t[i])] = true;
+    }
+    return memcmp(seen[0], seen[1], sizeof *seen) != 0;
+}
+
+static void count_parts(struct part *part, const struct graph *graph, const struct gemma *g, const struct st_header *h, bool apart, double kv)
 {
     const bool head_stored = gemma_head_stored(h);
 
@@ -31,7 +44,7 @@ static void count_parts(struct part *part, const struct graph *graph, const stru
         part[graph->node[i].part].kernels++;
     for (size_t i = 0; i < h->n; i++)
         if (gemma_layer_of(h->t[i].name) < g->layers)
-            part[graph_part_of(&h->t[i], head_stored)].bytes += gemma_bytes_read(g, &h->t[i], head_stored);
+            part[graph_part_of(&h->t[i], head_stored, apart)].bytes += gemma_bytes_read(g, &h->t[i], head_stored);
     part[PART_ATTENTION].bytes += kv;
 }
 
@@ -46,13 +59,13 @@ static json_t *parts_json(const struct part *part)
     return list;
 }
 
-static json_t *predict_ours(const struct graph *graph, const struct gemma *g, const struct st_header *h, double kv, const struct gpu *gpu)
+static json_t *predict_ours(const struct graph *graph, const struct gemma *g, const struct st_header *h, bool apart, double kv, const struct gpu *gpu)
 {
     const struct gpu_ours *o = gpu_ours();
     struct part part[PARTS];
     double sum = o->token_us;
 
-    count_parts(part, graph, g, h, kv);
+    count_parts(part, graph, g, h, apart, kv);
     for (int p = 0; p < PARTS; p++) {
         part[p].us = us(part[p].bytes, o->share_of_peak * gpu->gb_per_s) + (double)part[p].kernels * gpu->kernel_us;
         sum += part[p].us;
@@ -70,11 +83,12 @@ json_t *predict(const struct gemma *g, const struct st_header *h, const struct g
     struct graph graph;
     int most = 0;
 
-    graph_make(&graph, g);
+    const bool apart = g->experts && experts_apart(h);
+    graph_make(&graph, g, apart);
     for (int i = 0; i < g->layers; i++)
         most = graph_kernels_of(&graph, i) > most ? graph_kernels_of(&graph, i) : most;
     /* The per-layer table stays in host memory, and beside the weights something must be left for K/V. */
     const double resident = (double)(b->text.bytes - b->cls[GC_PLE].bytes);
     return json_pack("{s:I, s:i, s:I, s:b, s:o, s:o}", "kernels", (json_int_t)graph.n, "kernels_per_layer", most, "gpu_bytes", (json_int_t)resident, "fits_memory",
-        resident < 0.9 * gpu->memory_gb * 1e9, "predicted_vllm", predict_vllm(g, b, kv, gpu), "predicted_ours", predict_ours(&graph, g, h, kv, gpu));
+        resident < 0.9 * gpu->memory_gb * 1e9, "predicted_vllm", predict_vllm(g, b, kv, gpu), "predicted_ours", predict_ours(&graph, g, h, apart, kv, gpu));
 }
