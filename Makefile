@@ -103,7 +103,7 @@ $(BUILD)/tools/shim.so: tests/faults/shim.c
 .PHONY: test tests-built layers
 ## test: unit tests and all bats suites; T=REGEX picks suites, CONFIG=asan or tsan runs them under a sanitizer
 test: tests-built
-	@Q4CONFIG=$(CONFIG) Q4BIN=$(abspath $(BIN)) Q4BUILD=$(abspath $(BUILD)) tests/run '$(T)'
+	@Q4CONFIG=$(CONFIG) Q4BIN=$(abspath $(BIN)) Q4BUILD=$(abspath $(BUILD)) tests/run '$(value T)'
 
 # tests/fuzz/NAME.c: a libFuzzer target; make test replays tests/fuzz/corpus/NAME through it, make fuzz searches.
 FUZZ := $(sort $(filter-out replay,$(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/*.c))))
@@ -133,13 +133,13 @@ peers:
 ## bench: speed and memory against peers, one table; B=REGEX picks rows (tests/bench/run says more)
 .PHONY: bench
 bench: all $(TOOLS)
-	@tests/bench/run '$(B)'
+	@tests/bench/run '$(value B)'
 
 ## valgrind: the unit tests under valgrind; U=REGEX picks tests
 .PHONY: valgrind
 valgrind: $(UNIT_BIN)
 	@command -v valgrind >/dev/null || { echo "valgrind: skipped: it is not installed: apt-get install valgrind"; exit 0; }; \
-	for test in $(UNIT); do grep -qE -e '$(U)' <<<"$$test" || continue; echo "== $$test"; \
+	for test in $(UNIT); do grep -qE -e '$(value U)' <<<"$$test" || continue; echo "== $$test"; \
 	valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite $(BUILD)/unit/$$test >/dev/null; done
 
 # --- installation ---------------------------------------------------------------------------------------------------
