@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-enum { GK_PAGE = 32, GK_SEGMENTS = 3, GK_OUTS = 3, GK_THREADS = 256 };
+enum { GK_PAGE = 32, GK_SEGMENTS = 3, GK_OUTS = 3, GK_THREADS = 256, GK_END_BYTES = 64, GK_ROUTE_BYTES = 13312 };   /* the last two: shared memory of a linear's end */
 
 /* A matrix [rows, cols] as in the file, rows one after another, 16-byte aligned, cols a multiple of 32.  int4: two a byte, low half first, level + 8, one scale (16 bits) for
  * every 32 << scale_shift columns; int8, e4m3: one f32 scale a row. */
@@ -85,7 +85,7 @@ struct gk_residual {            /* h += rms(y) w; h *= scalar; out[i] = prepared
     struct gk_out out[GK_OUTS]; int outs;
     /* GK_EXPERTS: y = rms(y) dense_w + rms(sum over choices of weight * ey) experts_w first */
     const float *dense_w, *experts_w;
-    const float *ey;                    /* [tokens][top_k][n] */
+    float *ey;                          /* [tokens][top_k][n]; changed */
     const float *weight;                /* [tokens][top_k] */
     int top_k;
 };
@@ -109,7 +109,7 @@ static inline int gk_jobs(int tokens, int experts, int top_k)
 }
 struct gk_choice {              /* argmax, banned ids left out; of equal ones the lowest id */
     struct gk_best *best;               /* [tokens] */
-    struct gk_best *partial;            /* [tokens][blocks] */
+    struct gk_best *partial;            /* [tokens][blocks]: blocks = the shaped launch's grid[0] */
     const int *banned; int n_banned;
 };
 
@@ -128,6 +128,7 @@ struct gk_linear {
     const float *by; int ldby;
     float softcap;                              /* 0 = none */
     enum gk_finish finish;
+    float eps;                                  /* of every norm */
     int group_rows;                             /* rows a group, a multiple of 16; 0 = all */
     unsigned *count;                            /* [groups] */
     union { struct gk_heads heads; struct gk_residual residual; struct gk_ple ple; struct gk_route route; struct gk_choice choice; } f;
@@ -137,9 +138,13 @@ struct gk_linear {
     const struct gk_expert *expert; int expert_rows, expert_cols, top_k, max_jobs;
     const struct gk_job *job; const int *jobs;
     const uint16_t *expert_x; int expert_ldx;
-    struct gk_out expert_act; float *expert_y;
+    struct gk_out expert_act; float *expert_y; int expert_ldy;
     struct gk_ahead ahead[2];
+    int tiles, wpt;                             /* filled by gk_shape(): tiles of 16 rows, warps that share one */
 };
+
+/* Columns of the tensor core's tiles: 4, 8 or 64.  Experts alone (no segments): 4 or 8. */
+static inline int gk_columns(const struct gk_linear *a) { return a->tokens <= 4 ? 4 : a->tokens <= 8 || !a->segments ? 8 : 64; }
 
 /* --- attention --------------------------------------------------------------------------------------------------------- */
 
@@ -168,13 +173,13 @@ struct gk_embed {               /* h = row(id) * scale; out[i] prepared from it 
     int tokens;
     struct gk_table table;
     const struct gk_token *token;
-    float scale;
+    float scale, eps;
     float *h;                           /* [tokens][cols] */
     struct gk_out out[GK_OUTS]; int outs;
 };
 
 /* out[i] = prepared vectors from h rows, e.g. the final norm of chosen tokens: token t of the output is row from[t] of h. */
-struct gk_prepare { int tokens, n; const float *h; const int *from; struct gk_out out[GK_OUTS]; int outs; };
+struct gk_prepare { int tokens, n; float eps; const float *h; const int *from; struct gk_out out[GK_OUTS]; int outs; };
 
 /* Plain read of n bytes, 16 a thread: what bandwidth is measured against. */
 struct gk_read { const void *p; uint64_t bytes; unsigned *sink; };
@@ -195,8 +200,6 @@ struct gk_launch {
 struct gk_device { int sms; };
 /* The launch's grid and shared memory.  NULL, or what is wrong with its shapes.  Plain C: no device needed. */
 const char *gk_shape(struct gk_launch *l, const struct gk_device *d);
-/* How many partial results GK_HEAD makes a token (gk_choice.partial) on this device. */
-int gk_blocks(const struct gk_launch *l);
 
 /* Enqueue on a stream (a cudaStream_t); NULL or CUDA's words.  Only with nvcc. */
 const char *gk_cuda_launch(const struct gk_launch *l, void *stream);

@@ -1,0 +1,500 @@
+/* Linears: rows of weights in the file's layout against 1 to 8 tokens, or 64 at a time.
+ *
+ * A tile is 16 rows; wpt warps share its columns (a chunk, 64 bytes of each row, at a time, in turn), and a block walks over tiles.  A lane loads 16 bytes of two rows, two chunks
+ * ahead of use, across tiles; so the memory is asked for the next tile while this one is summed up.  In lane 4 g + t: rows g and g + 8, bytes 16 t .. of the chunk.
+ *   int4   16 bytes are one group of 32 columns; the four lanes of a row exchange words, so that each multiplication stays within one group and the group's sum meets its scale
+ *   int8, e4m3, bf16   sums run on; a row's scale comes last
+ * The columns of the tensor core are tokens.  COLUMNS 4: hi terms in columns 0..3, lo terms in 4..7, one multiplication for both; 8: one each; 64: eight times that.
+ *
+ *  COLUMNS   registers  blocks an SM (sm_89)  shared memory
+ *  4, 8, 64  <= 128     2                     8 KiB; routing 13; 64 columns 32
+ * tests/gates.bats holds the compiler to it.
+ */
+#include "cuda/table.cuh"
+#include "cuda/finish.cuh"
+
+namespace {
+
+template <int KIND> struct format {
+    static constexpr bool INT4 = KIND == GK_INT4_BF16 || KIND == GK_INT4_F16, BYTES = KIND == GK_INT8 || KIND == GK_FP8;
+    static constexpr int PIECES = INT4 ? 4 : BYTES ? 2 : 1;     /* of 32 columns, in a chunk */
+};
+
+/* --- from stored bytes to bf16: exact ---------------------------------------------------------------------------------- */
+
+constexpr uint32_t ONE = 0x3f803f80, MINUS_ONE = 0xbf80bf80, BIAS_128 = 0x43004300, MINUS_136 = 0xc308c308, TWO_TO_120 = 0x7b807b80;
+
+/* Nibbles n and n + 4 of a word, n = shift / 4, as levels: 128 + u has u in its last bits. */
+GK_DEVICE uint32_t levels(uint32_t w, int shift) { return fma_bf16x2((w >> shift & 0x000f000f) | BIAS_128, ONE, MINUS_136); }
+
+/* Bytes 0 and 2 (or 1 and 3) as int8: 128 + low seven bits - (the sign's bit set: 256, else 128). */
+GK_DEVICE uint32_t signed_bytes(uint32_t w, int shift)
+{
+    const uint32_t v = w >> shift;
+    return fma_bf16x2((v & 0x00800080) | BIAS_128, MINUS_ONE, (v & 0x007f007f) | BIAS_128);
+}
+/* The same as e4m3: its seven bits are bf16's exponent and mantissa, short of 2^120; subnormal ones too. */
+GK_DEVICE uint32_t float_bytes(uint32_t w, int shift)
+{
+    const uint32_t v = shift ? (w >> 4 & 0x07f007f0) | (w & 0x80008000) : (w << 4 & 0x07f007f0) | (w << 8 & 0x80008000);
+    return fma_bf16x2(v, TWO_TO_120, 0x80008000);       /* + -0: keeps a zero's sign, which nobody sees */
+}
+
+/* Piece `i` of a lane's 16 bytes: what two multiplications of 16 columns take. */
+template <int KIND> GK_DEVICE void decode(const uint4 &w, int i, uint32_t (&a)[4])
+{
+    if constexpr (format<KIND>::INT4) {
+        const uint32_t word = i == 0 ? w.x : i == 1 ? w.y : i == 2 ? w.z : w.w;
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            a[j] = levels(word, 4 * j);
+    } else if constexpr (format<KIND>::BYTES) {
+        const uint32_t word[2] = {i ? w.z : w.x, i ? w.w : w.y};
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            a[j] = KIND == GK_INT8 ? signed_bytes(word[j / 2], j % 2 * 8) : float_bytes(word[j / 2], j % 2 * 8);
+    } else {
+        a[0] = w.x, a[1] = w.y, a[2] = w.z, a[3] = w.w;
+    }
+}
+
+/* Lane t of four has word 0..3 of its own group; afterwards word t of group 0..3. */
+GK_DEVICE void exchange(uint4 &w)
+{
+    const bool odd = lane_id() & 1, upper = lane_id() & 2;
+    uint32_t give = odd ? w.x : w.y, got = __shfl_xor_sync(ALL, give, 1);
+    odd ? w.x = got : w.y = got;
+    give = odd ? w.z : w.w;
+    got = __shfl_xor_sync(ALL, give, 1);
+    odd ? w.z = got : w.w = got;
+    give = upper ? w.x : w.z;
+    got = __shfl_xor_sync(ALL, give, 2);
+    upper ? w.x = got : w.z = got;
+    give = upper ? w.y : w.w;
+    got = __shfl_xor_sync(ALL, give, 2);
+    upper ? w.y = got : w.w = got;
+}
+
+/* --- tiles ------------------------------------------------------------------------------------------------------------- */
+
+/* The 16 rows of a tile: 8 of each half.  Gate and up: the same 8 of two matrices; else 16 of one. */
+struct tile {
+    const uint8_t *data[2], *scale[2];  /* of the first row of each half */
+    int rows[2];                        /* of 8; <= 0: none */
+    int row;                            /* the first one's place in the output */
+    int cols;
+    const struct gk_job *job;           /* an expert's; NULL otherwise */
+};
+
+template <int KIND> GK_DEVICE int row_bytes(int cols) { return format<KIND>::INT4 ? cols / 2 : format<KIND>::BYTES ? cols : 2 * cols; }
+template <int KIND> GK_DEVICE int scale_bytes(int cols, int shift) { return format<KIND>::INT4 ? (cols / 32 >> shift) * 2 : 4; }
+
+template <int KIND> GK_DEVICE void set_half(tile &t, int half, const struct gk_matrix &m, int row, int shift)
+{
+    t.data[half] = (const uint8_t *)m.data + (size_t)row * (size_t)row_bytes<KIND>(t.cols);
+    t.scale[half] = (const uint8_t *)m.scale + (size_t)row * (size_t)scale_bytes<KIND>(t.cols, shift);
+    t.rows[half] = m.rows - row;
+}
+
+/* False: nothing to do there. */
+template <int KIND> GK_DEVICE bool find_tile(const struct gk_linear &a, int index, tile &t)
+{
+    const bool gated = a.epilogue == GK_GATED;
+    const int step = gated ? 8 : 16;
+    int base = 0;
+
+    t.job = nullptr;
+    t.cols = a.cols;
+    for (int s = 0; s < (gated ? a.segments / 2 : a.segments); s++) {
+        const int tiles = (a.m[s].rows + step - 1) / step;
+        if (index < tiles) {
+            set_half<KIND>(t, 0, a.m[s], index * step, a.scale_shift);
+            set_half<KIND>(t, 1, a.m[gated ? 1 : s], gated ? index * 8 : index * 16 + 8, a.scale_shift);
+            t.row = base + index * step;
+            return true;
+        }
+        index -= tiles;
+        base += a.m[s].rows;
+    }
+    if (!a.max_jobs)
+        return false;
+    const int tiles = (a.expert_rows + step - 1) / step, job = index / tiles;
+    if (job >= a.max_jobs || job >= *a.jobs)
+        return false;
+    index -= job * tiles;
+    t.job = a.job + job;
+    t.cols = a.expert_cols;
+    const struct gk_expert *e = a.expert + t.job->expert;
+    set_half<KIND>(t, 0, e->m[0], index * step, a.scale_shift);
+    set_half<KIND>(t, 1, e->m[gated ? 1 : 0], gated ? index * 8 : index * 16 + 8, a.scale_shift);
+    t.row = index * step;
+    return true;
+}
+
+/* Where a block's warps are: `slots` tiles at a time, each by wpt warps. */
+struct walk { int wpt, slots, slot, sub, rounds; };
+
+GK_DEVICE int tile_index(const walk &w, int round) { return ((int)blockIdx.x + round * (int)gridDim.x) * w.slots + w.slot; }
+
+/* --- loading ----------------------------------------------------------------------------------------------------------- */
+
+/* The next chunk to load, of this lane's two rows. */
+struct cursor {
+    int round, chunk, bytes;            /* bytes: of a row; 0 = this tile has none for us */
+    const uint8_t *data[2], *scale[2];
+    bool has[2];
+};
+struct stored { uint4 w[2]; uint32_t scale; };      /* scale: 16 bits of each row */
+
+template <int KIND> GK_DEVICE void enter(const struct gk_linear &a, const walk &w, cursor &c)
+{
+    tile t;
+    c.chunk = w.sub;
+    c.bytes = 0;
+    if (!find_tile<KIND>(a, tile_index(w, c.round), t))
+        return;
+    const int g = lane_id() / 4;
+    c.bytes = row_bytes<KIND>(t.cols);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        c.has[i] = g < t.rows[i];
+        c.data[i] = t.data[i] + (size_t)g * (size_t)c.bytes;
+        if constexpr (format<KIND>::INT4)
+            c.scale[i] = t.scale[i] + g * scale_bytes<KIND>(t.cols, a.scale_shift);
+    }
+}
+/* To the first chunk that is ours from here on. */
+template <int KIND> GK_DEVICE void settle(const struct gk_linear &a, const walk &w, cursor &c)
+{
+    while (c.chunk * 64 >= c.bytes && ++c.round < w.rounds)
+        enter<KIND>(a, w, c);
+}
+template <int KIND> GK_DEVICE stored load(const struct gk_linear &a, const walk &w, cursor &c)
+{
+    stored s = {{{0, 0, 0, 0}, {0, 0, 0, 0}}, 0};
+    if (c.round >= w.rounds)
+        return s;
+    const int at = c.chunk * 64 + lane_id() % 4 * 16;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        if (!c.has[i] || at >= c.bytes)
+            continue;
+        s.w[i] = load_weights(c.data[i] + at);
+        if constexpr (format<KIND>::INT4)
+            s.scale |= (uint32_t)((const uint16_t *)c.scale[i])[at / 16 >> a.scale_shift] << 16 * i;
+    }
+    c.chunk += w.wpt;
+    settle<KIND>(a, w, c);
+    return s;
+}
+
+/* --- multiplying ------------------------------------------------------------------------------------------------------- */
+
+/* Where this lane's activations begin: token g of a column tile, or hi and lo of token g % 4. */
+template <int COLUMNS> struct activations { const uint16_t *x; size_t step; int tokens; };
+
+template <int KIND, int COLUMNS> GK_DEVICE int piece_at(int chunk, int i)
+{
+    const int t = lane_id() % 4;
+    return format<KIND>::INT4 ? (4 * chunk + i) * 4 + t : format<KIND>::BYTES ? 8 * chunk + 2 * t + i : 4 * chunk + t;
+}
+
+GK_DEVICE void multiply_piece(float (&c)[4], const uint32_t (&a)[2][4], const uint4 &b)
+{
+    mma(c, a[0][0], a[1][0], a[0][1], a[1][1], b.x, b.y);
+    mma(c, a[0][2], a[1][2], a[0][3], a[1][3], b.z, b.w);
+}
+
+template <int KIND> GK_DEVICE float scale_value(uint32_t bits) { return KIND == GK_INT4_F16 ? f16_value(bits) : bf16_value(bits); }
+
+template <int KIND, int COLUMNS> GK_DEVICE void multiply(stored s, int chunk, const activations<COLUMNS> &x, float (&sum)[(COLUMNS + 7) / 8][4])
+{
+    using f = format<KIND>;
+    constexpr int TILES = (COLUMNS + 7) / 8;
+    const int g = lane_id() / 4;
+
+    if constexpr (f::INT4) {
+        exchange(s.w[0]);
+        exchange(s.w[1]);
+    }
+#pragma unroll
+    for (int i = 0; i < f::PIECES; i++) {
+        uint32_t a[2][4];
+        float by[2] = {1, 1};
+        decode<KIND>(s.w[0], i, a[0]);
+        decode<KIND>(s.w[1], i, a[1]);
+        if constexpr (f::INT4) {
+            const uint32_t bits = __shfl_sync(ALL, s.scale, i, 4);
+            by[0] = scale_value<KIND>(bits & 0xffff), by[1] = scale_value<KIND>(bits >> 16);
+        }
+        const uint4 *at = (const uint4 *)x.x + 2 * piece_at<KIND, COLUMNS>(chunk, i);
+#pragma unroll
+        for (int n = 0; n < TILES; n++) {
+            if (n > 0 && 8 * n >= x.tokens)
+                break;
+            float c[4] = {0, 0, 0, 0};
+            float (&into)[4] = f::INT4 ? c : sum[n];
+            uint4 b = make_uint4(0, 0, 0, 0), b2 = b;
+            if (COLUMNS == 4 ? g % 4 < x.tokens : 8 * n + g < x.tokens) {
+                const uint4 *from = (const uint4 *)((const uint16_t *)at + (size_t)n * x.step);
+                b = from[0];
+                if (COLUMNS > 4)
+                    b2 = from[1];
+            }
+            multiply_piece(into, a, b);
+            if (COLUMNS > 4)
+                multiply_piece(into, a, b2);
+            if constexpr (f::INT4) {
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+                    sum[n][k] = fmaf(by[k / 2], c[k], sum[n][k]);
+            }
+        }
+    }
+}
+
+/* --- results ----------------------------------------------------------------------------------------------------------- */
+
+/* Rows of outputs as the warps leave them in shared memory: [warp][16][columns]. */
+template <int COLUMNS> constexpr int WIDE = COLUMNS == 4 ? 8 : COLUMNS;
+
+template <int COLUMNS> GK_DEVICE void leave(float *room, const float (&sum)[(COLUMNS + 7) / 8][4])
+{
+    const int g = lane_id() / 4, t = lane_id() % 4;
+    float *to = room + warp_id() * 16 * WIDE<COLUMNS>;
+#pragma unroll
+    for (int n = 0; n < (COLUMNS + 7) / 8; n++)
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            to[(g + k / 2 * 8) * WIDE<COLUMNS> + n * 8 + 2 * t + k % 2] = sum[n][k];
+}
+template <int COLUMNS> GK_DEVICE float collect(const float *room, const walk &w, int row, int column)
+{
+    const float *from = room + w.slot * w.wpt * 16 * WIDE<COLUMNS> + row * WIDE<COLUMNS> + column;
+    float s = 0;
+    for (int i = 0; i < w.wpt; i++, from += 16 * WIDE<COLUMNS>)
+        s += COLUMNS == 4 ? from[0] + from[4] : from[0];
+    return s;
+}
+
+/* One value of a segment, or of an expert's output. */
+GK_DEVICE void put(const struct gk_linear &a, const tile &t, int row, int column, int token, float v, struct gk_best &best)
+{
+    switch (a.epilogue) {
+    case GK_STORE:
+        if (t.job)
+            a.expert_y[(size_t)(t.job->at[column].token * a.top_k + t.job->at[column].choice) * (size_t)a.expert_ldy + (size_t)row] = v;
+        else
+            a.y[(size_t)token * (size_t)a.ldy + (size_t)row] = v;
+        return;
+    case GK_GATE_BY:
+        put_value(a.act.x + (size_t)token * (size_t)a.act.ld, row, a.act.order, gelu(v) * a.by[(size_t)token * (size_t)a.ldby + (size_t)row]);
+        return;
+    default:
+        if (a.softcap > 0)
+            v = a.softcap * tanh_of(v / a.softcap);
+        if (a.y)
+            a.y[(size_t)token * (size_t)a.ldy + (size_t)row] = v;
+        if (is_better(v, row, best)) {
+            for (int i = 0; i < a.f.choice.n_banned; i++)
+                if (a.f.choice.banned[i] == row)
+                    return;
+            best = {v, row};
+        }
+    }
+}
+
+template <int KIND> GK_DEVICE float row_scale(const tile &t, int half, int row)
+{
+    return format<KIND>::BYTES ? ((const float *)t.scale[half])[row] : 1.0f;
+}
+
+template <int KIND, int COLUMNS> GK_DEVICE void results(const struct gk_linear &a, const walk &w, const tile &t, const float *room, int tokens, int first_token, struct gk_best &best)
+{
+    for (int i = w.sub * 32 + lane_id(); i < 8 * COLUMNS; i += w.wpt * 32) {
+        const int r = i / COLUMNS, column = i % COLUMNS;
+        if (column >= tokens)
+            continue;
+        const int token = first_token + column;
+        const bool has0 = r < t.rows[0], has1 = r < t.rows[1];
+        const float v0 = has0 ? collect<COLUMNS>(room, w, r, column) * row_scale<KIND>(t, 0, r) : 0;
+        const float v1 = has1 ? collect<COLUMNS>(room, w, r + 8, column) * row_scale<KIND>(t, 1, r) : 0;
+        if (a.epilogue == GK_GATED) {
+            const struct gk_out &out = t.job ? a.expert_act : a.act;
+            const int row = t.job ? t.job->at[column].token * a.top_k + t.job->at[column].choice : token;
+            if (has0)
+                put_value(out.x + (size_t)row * (size_t)out.ld, t.row + r, out.order, gelu(v0) * v1);
+            continue;
+        }
+        if (has0)
+            put(a, t, t.row + r, column, token, v0, best);
+        if (has1)
+            put(a, t, t.row + r + 8, column, token, v1, best);
+    }
+}
+
+/* --- the end ----------------------------------------------------------------------------------------------------------- */
+
+/* Shared memory, after the warps' sums: a word a warp, and what the finisher needs. */
+struct end_room { float word[WARPS]; unsigned flag[WARPS]; };
+static_assert(sizeof(end_room) == GK_END_BYTES && sizeof(route_room) == GK_ROUTE_BYTES, "shape.c counts shared memory by these");
+
+/* Groups of rows that this round completed. */
+GK_DEVICE void finish_groups(const struct gk_linear &a, const walk &w, const tile &t, bool has, end_room &end)
+{
+    __threadfence();
+    __syncthreads();
+    if (w.sub == 0 && lane_id() == 0) {
+        const unsigned group = has ? (unsigned)(t.row / a.group_rows) : 0, all = (unsigned)a.group_rows / 16;
+        end.flag[w.slot] = 0;
+        if (has && atomicAdd(&a.count[group], 1u) == all - 1) {
+            atomicExch(&a.count[group], 0u);
+            end.flag[w.slot] = group + 1;
+        }
+    }
+    __syncthreads();
+    for (int s = 0; s < w.slots; s++) {
+        const unsigned flag = end.flag[s];
+        if (!flag)
+            continue;
+        __threadfence();
+        for (int token = warp_id(); token < a.tokens; token += WARPS)
+            finish_token(a, (int)flag - 1, token);
+    }
+    __syncthreads();
+}
+
+template <int COLUMNS> GK_DEVICE void leave_best(const struct gk_linear &a, struct gk_best best, struct gk_best *room)
+{
+    __syncthreads();
+    room[threadIdx.x] = best;
+    __syncthreads();
+    for (int t = warp_id(); t < a.tokens; t += WARPS) {
+        struct gk_best b = {-INFINITY, 0x7fffffff};
+        for (int i = t + COLUMNS * lane_id(); i < GK_THREADS; i += COLUMNS * 32)
+            if (is_better(room[i].value, room[i].id, b))
+                b = room[i];
+        b = better_of_warp(b);
+        if (lane_id() == 0)
+            a.f.choice.partial[(size_t)t * gridDim.x + blockIdx.x] = b;
+    }
+}
+
+/* All rows are there, for one block. */
+GK_DEVICE void finish_all(const struct gk_linear &a, unsigned char *room, end_room &end)
+{
+    if (a.finish == GK_ROUTE) {
+        finish_route(a, *(route_room *)room);
+    } else if (a.finish == GK_BEST) {
+        for (int t = warp_id(); t < a.tokens; t += WARPS)
+            finish_best(a.f.choice, t, (int)gridDim.x);
+    } else if (a.tokens == 1) {
+        finish_residual<true>(a, 0, end.word);
+    } else {
+        for (int t = warp_id(); t < a.tokens; t += WARPS)
+            finish_residual<false>(a, t, end.word);
+    }
+}
+
+template <int KIND, int COLUMNS> __global__ void __launch_bounds__(GK_THREADS, 2) linear(const __grid_constant__ struct gk_linear a)
+{
+    GK_DYNAMIC(memory);
+    constexpr int TILES = (COLUMNS + 7) / 8, ROOM = WARPS * 16 * WIDE<COLUMNS>;
+    end_room &end = *(end_room *)memory;
+    float *const room = (float *)(memory + sizeof(end_room));
+    const int first_token = (int)blockIdx.y * COLUMNS, tokens = min(a.tokens - first_token, COLUMNS);
+    const walk w = {a.wpt, WARPS / a.wpt, warp_id() / a.wpt, warp_id() % a.wpt, ((a.tiles + WARPS / a.wpt - 1) / (WARPS / a.wpt) - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x};
+    const bool grouped = a.finish == GK_HEADS || a.finish == GK_PLE;
+    struct gk_best best = {-INFINITY, 0x7fffffff};
+    cursor next = {};
+    constexpr int DEPTH = COLUMNS == 64 ? 1 : 2;    /* chunks on their way */
+    stored ring[DEPTH];
+
+    next.round = 0;
+    enter<KIND>(a, w, next);
+    settle<KIND>(a, w, next);
+    for (int i = 0; i < DEPTH; i++)
+        ring[i] = load<KIND>(a, w, next);
+    for (int round = 0; round < w.rounds; round++) {
+        tile t = {};
+        const bool has = find_tile<KIND>(a, tile_index(w, round), t);
+        float sum[TILES][4] = {};
+        activations<COLUMNS> x = {nullptr, 8 * (size_t)a.ldx, tokens};
+        if (has) {
+            const int g = lane_id() / 4, column = COLUMNS == 4 ? g % 4 : g;
+            if (t.job) {
+                x.tokens = t.job->n;
+                /* a column past the job's reads nothing */
+                const int i = min(column, x.tokens - 1), from = a.epilogue == GK_GATED ? t.job->at[i].token : t.job->at[i].token * a.top_k + t.job->at[i].choice;
+                x.x = a.expert_x + (size_t)from * (size_t)a.expert_ldx;
+            } else {
+                x.x = a.x + (size_t)(first_token + min(column, tokens - 1)) * (size_t)a.ldx;
+            }
+            if (COLUMNS == 4)
+                x.x += g / 4 * 8;
+            for (int chunk = w.sub; chunk * 64 < row_bytes<KIND>(t.cols); chunk += w.wpt) {
+                const stored now = ring[0];
+                ring[0] = ring[DEPTH - 1];
+                ring[DEPTH - 1] = load<KIND>(a, w, next);
+                multiply<KIND, COLUMNS>(now, chunk, x, sum);
+            }
+        }
+        float *const here = COLUMNS == 64 ? room : room + round % 2 * ROOM;
+        leave<COLUMNS>(here, sum);
+        if (w.wpt == 1)
+            __syncwarp();
+        else
+            __syncthreads();
+        if (has)
+            results<KIND, COLUMNS>(a, w, t, here, x.tokens, first_token, best);
+        if (grouped)
+            finish_groups(a, w, t, has, end);
+        else if (w.wpt == 1)
+            __syncwarp();
+        else if (COLUMNS == 64)
+            __syncthreads();            /* one room for all rounds */
+    }
+    ask_ahead(a.ahead);
+    if (a.finish == GK_BEST && COLUMNS <= 8)
+        leave_best<COLUMNS>(a, best, (struct gk_best *)room);
+    if (a.finish != GK_NOTHING && !grouped && last_of(a.count, gridDim.x, end.flag))
+        finish_all(a, memory + sizeof(end_room), end);
+}
+
+/* The finishers alone, for many tokens: a block a group and token (routing: one block). */
+__global__ void __launch_bounds__(GK_THREADS) finish(const __grid_constant__ struct gk_linear a)
+{
+    GK_DYNAMIC(memory);
+    end_room &end = *(end_room *)memory;
+
+    if (a.finish == GK_ROUTE)
+        finish_route(a, *(route_room *)(memory + sizeof(end_room)));
+    else if (a.finish == GK_HEADS || a.finish == GK_PLE) {
+        const int i = (int)blockIdx.x * WARPS + warp_id(), groups = a.finish == GK_HEADS ? a.f.heads.heads + a.f.heads.kv_heads * (a.f.heads.v_is_k ? 1 : 2) : a.f.ple.groups;
+        if (i < groups)
+            finish_token(a, i, (int)blockIdx.y);
+    } else {
+        finish_residual<true>(a, (int)blockIdx.y, end.word);
+    }
+}
+
+}  // namespace
+
+template <int KIND> static const void *linear_of(int columns)
+{
+    return columns == 4 ? (const void *)linear<KIND, 4> : columns == 8 ? (const void *)linear<KIND, 8> : (const void *)linear<KIND, 64>;
+}
+
+const void *gk_linear_kernel(const struct gk_linear *a)
+{
+    const int columns = gk_columns(a);
+
+    switch (a->kind) {
+    case GK_INT4_BF16: return linear_of<GK_INT4_BF16>(columns);
+    case GK_INT4_F16: return linear_of<GK_INT4_F16>(columns);
+    case GK_INT8: return linear_of<GK_INT8>(columns);
+    case GK_FP8: return linear_of<GK_FP8>(columns);
+    default: return linear_of<GK_BF16>(columns);
+    }
+}
+const void *gk_finish_kernel() { return (const void *)finish; }

@@ -1,0 +1,12 @@
+/* The kernels as functions to launch: each takes its struct by value. */
+#ifndef CUDA_TABLE_CUH
+#define CUDA_TABLE_CUH
+#include "cuda/kernels.h"
+
+const void *gk_linear_kernel(const struct gk_linear *a);
+const void *gk_finish_kernel();
+const void *gk_attend_kernel(const struct gk_attend *a);
+const void *gk_embed_kernel();
+const void *gk_prepare_kernel();
+const void *gk_read_kernel();
+#endif

@@ -1,0 +1,56 @@
+/* Linears of every kind against the judge: odd rows, few and many tokens, epilogues. */
+#include "judge.h"
+
+static const char *const kinds[] = {"int4 bf16", "int4 f16", "int8", "fp8", "bf16"};
+
+struct problem { weights w; std::vector<float> x; struct gk_launch l; float *y; };
+
+static void fill(problem &p, enum gk_kind kind, int tokens, int cols)
+{
+    const int ldx = 2 * gk_padded(cols);
+    uint16_t *x = device<uint16_t>((size_t)tokens * (size_t)ldx, "x");
+    p.x.resize((size_t)tokens * (size_t)cols);
+    for (float &v : p.x)
+        v = activation();
+    for (int t = 0; t < tokens; t++)
+        prepare(x + t * ldx, &p.x[(size_t)(t * cols)], cols, gk_order_of(kind));
+    memset(&p.l, 0, sizeof p.l);
+    p.l.kernel = GK_LINEAR;
+    struct gk_linear &a = p.l.a.linear;
+    a.kind = kind, a.tokens = tokens, a.cols = cols, a.x = x, a.ldx = ldx, a.eps = 1e-6f;
+}
+
+static void test_store(enum gk_kind kind, int rows, int cols, int tokens, int sms, int shift = 0)
+{
+    problem p;
+    fill(p, kind, tokens, cols);
+    p.w = make_weights(kind, rows, cols, shift);
+    p.y = device<float>((size_t)tokens * (size_t)rows, "y");
+    struct gk_linear &a = p.l.a.linear;
+    a.m[0] = p.w.m, a.segments = 1, a.y = p.y, a.ldy = rows, a.scale_shift = shift;
+    const char *fault = run(p.l, sms);
+    CHECK(!fault, "%s %dx%d, %d tokens: %s", kinds[kind], rows, cols, tokens, fault);
+    double worst = 0;
+    for (int t = 0; t < tokens; t++)
+        for (int r = 0; r < rows; r++) {
+            const product want = multiply(p.w, r, &p.x[(size_t)(t * cols)]);
+            worst = fmax(worst, fabs(p.y[t * rows + r] - want.value) / linear_bound(cols, want.size));
+        }
+    CHECK(worst <= 1, "%s %dx%d, %d tokens: error %g times the bound", kinds[kind], rows, cols, tokens, worst);
+    free_all();
+}
+
+int main(void)
+{
+    for (int kind = GK_INT4_BF16; kind <= GK_BF16; kind++) {
+        for (int tokens = 1; tokens <= 8; tokens++)
+            test_store((enum gk_kind)kind, 33, 160, tokens, 1);
+        test_store((enum gk_kind)kind, 1, 32, 1, 4);
+        test_store((enum gk_kind)kind, 31, 704, 2, 2);
+        test_store((enum gk_kind)kind, 257, 256, 3, 1);
+        test_store((enum gk_kind)kind, 40, 96, 70, 1);
+        test_store((enum gk_kind)kind, 16, 1536, 9, 1);
+    }
+    test_store(GK_INT4_BF16, 33, 256, 5, 1, 2);
+    return finish_tests();
+}
