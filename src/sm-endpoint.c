@@ -473,35 +473,55 @@ static int do_upload(const char *directory, const char *destination)
 
 /* --- guard ---------------------------------------------------------------------------------------------------------- */
 
-/* Every tagged endpoint of the regions, whatever any journal says. */
-static int sweep_tagged(void)
+/* Is this resource one of ours, and not yet among those taken? */
+static bool wanted_by_tag(const char *region, const json_t *v, enum sagemaker_kind kind, const json_t *taken)
 {
     struct err e = {0};
+    const char *name = json_string_value(json_object_get(v, sagemaker_name_field(kind))), *arn = json_string_value(json_object_get(v, sagemaker_arn_field(kind)));
+    char value[64];
+    bool ours = false;
+    if (!name || !arn || json_object_get(taken, name)) return false;
+    if (sagemaker_tag(&session, region, arn, "q4sweep", value, sizeof value, &ours, &e)) die(&e);
+    return ours;
+}
+
+/* Every tagged endpoint of a region, and the tagged configs and models that a schedule has left alone, whatever any journal says. */
+static int sweep_region(const char *region)
+{
     int code = 0;
-    open_session();
-    const char **where = regions();
-    for (size_t i = 0; where[i]; i++) {
+    json_t *taken = json_object();
+    for (int kind = SAGEMAKER_ENDPOINT; kind <= SAGEMAKER_MODEL; kind++) {
+        struct err e = {0};
         json_t *list, *v;
-        size_t k;
-        if (sagemaker_list(&session, where[i], SAGEMAKER_ENDPOINT, &list, &e)) die(&e);
-        json_array_foreach(list, k, v) {
-            const char *name = json_string_value(json_object_get(v, "EndpointName")), *arn = json_string_value(json_object_get(v, "EndpointArn"));
-            char value[64];
-            bool ours = false;
+        size_t i;
+        if (sagemaker_list(&session, region, (enum sagemaker_kind)kind, &list, &e)) die(&e);
+        json_array_foreach(list, i, v) {
+            if (!wanted_by_tag(region, v, (enum sagemaker_kind)kind, taken)) continue;
+            const char *name = json_string_value(json_object_get(v, sagemaker_name_field((enum sagemaker_kind)kind)));
             struct err fault = {0};
-            if (!name || !arn || sagemaker_tag(&session, where[i], arn, "q4sweep", value, sizeof value, &ours, &fault) || !ours) {
-                if (fault.code) die(&fault);
-                continue;
-            }
-            struct journal_entry x = entry_of(name, where[i]);
+            struct journal_entry x = entry_of(name, region);
             struct teardown t = {.poll = opt.poll, .patience = opt.timeout > 0 ? opt.timeout : 900, .stop = &stopped};
-            fprintf(stderr, "%s: deleting %s@%s\n", prog_name, name, where[i]);
+            fprintf(stderr, "%s: deleting %s@%s\n", prog_name, name, region);
             if (endpoint_teardown(&session, &x, &t, &fault)) {
                 fprintf(stderr, "%s: %s\n", prog_name, fault.msg);
                 code = fault.code;
             }
+            json_object_set_new(taken, name, json_true());
         }
         json_decref(list);
+    }
+    json_decref(taken);
+    return code;
+}
+
+static int sweep_tagged(void)
+{
+    int code = 0;
+    open_session();
+    const char **where = regions();
+    for (size_t i = 0; where[i]; i++) {
+        int got = sweep_region(where[i]);
+        if (got) code = got;
     }
     return code;
 }
@@ -552,7 +572,8 @@ static int do_guard(char **command)
     if (guard_start(&g, opt.poll, &e)) die(&e);
     catch_signals();
     int code = run_guarded(&g, command);
-    if (guard_finish(&g, &e)) die(&e);
+    stopped = 0;                        /* that one was the command's */
+    if (guard_finish(&g, &stopped, &e)) die(&e);
     free(g.log);
     return code;
 }

@@ -19,7 +19,7 @@ static char *authorization(const char *path)
     if (io_slurp(path, KEY_MAX, &key, &n, &e)) die(&e);
     while (n && strchr("\r\n\t ", key[n - 1])) key[--n] = 0;
     if (!n || strlen(key) != n || strpbrk(key, "\r\n")) die_msg(EXIT_DATA, "%s: holds no API key: one line is expected", path);
-    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+    prog_no_core();
     char *header = xasprintf("Authorization: Bearer %s", key);
     free(key);
     return header;

@@ -61,7 +61,7 @@ until_status() {        # NAME STATUS: within 30 s, and never another final one 
     for i in $(seq 300); do
         now=$(status "$1")
         [ "$now" != "$2" ] || return 0
-        [[ $now = Creating || $now = Deleting || $2 = gone ]] || break
+        [[ $now = Creating || $now = Updating || $now = Deleting || $2 = gone ]] || break
         sleep 0.1
     done
     echo "$1 is $now, not $2: $(describe "$1")"
@@ -537,4 +537,18 @@ refused() {     # TYPE MESSAGE-PATTERN < answer
     [ "$(aws sagemaker list-endpoints --query 'length(Endpoints)')" = 0 ]
     run -255 aws sagemaker describe-endpoint --endpoint-name ghost
     [[ $output = *ValidationException*"Could not find endpoint"* ]]
+    aws sagemaker create-model --model-name cli --execution-role-arn "$ROLE" --primary-container \
+        '{"Image":"vllm:x","ModelDataSource":{"S3DataSource":{"S3Uri":"s3://models/e2b/","S3DataType":"S3Prefix","CompressionType":"None"}}}' >/dev/null
+    aws sagemaker create-endpoint-config --endpoint-config-name cli --production-variants VariantName=AllTraffic,ModelName=cli,InstanceType=ml.g6.xlarge,InitialInstanceCount=1 >/dev/null
+    aws sagemaker create-endpoint --endpoint-name cli --endpoint-config-name cli >/dev/null
+    [ "$(aws service-quotas list-service-quotas --service-code sagemaker --query "Quotas[?QuotaName=='ml.g6.xlarge for endpoint usage'].Value" --output text)" = 4.0 ]
+    [ "$(aws ecr describe-images --registry-id 763104351884 --repository-name vllm --query 'length(imageDetails)')" -gt 0 ]
+    until_status cli InService
+    aws sagemaker-runtime invoke-endpoint --endpoint-name cli --content-type application/json --body '{"messages":[{"role":"user","content":"hi"}],"max_tokens":3}' answer >/dev/null
+    holds '.usage.completion_tokens == 3' answer
+    aws logs filter-log-events --log-group-name /aws/sagemaker/Endpoints/cli --filter-pattern '"startup complete"' --query 'events[0].message' --output text | grep -q 'Application startup complete'
+    aws scheduler create-schedule --name cli --schedule-expression "at($(date -u -d '+1 second' +%FT%T))" --flexible-time-window Mode=OFF --target \
+        "{\"Arn\":\"arn:aws:scheduler:::aws-sdk:sagemaker:deleteEndpoint\",\"RoleArn\":\"$ROLE\",\"Input\":\"{\\\"EndpointName\\\":\\\"cli\\\"}\"}" >/dev/null
+    until_status cli gone
+    [ "$(aws sagemaker list-endpoints --query 'length(Endpoints)')" = 0 ]
 }

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/io.h"
@@ -389,7 +388,7 @@ static int from_machine(struct load *l, struct err *e)
 int aws_credentials_load(struct aws_credentials *c, const struct aws_config *config, bool explicit_profile, struct http_client *http, struct err *e)
 {
     struct load l = {c, config, http};
-    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+    prog_no_core();
     *c = (struct aws_credentials){0};
     int got = explicit_profile ? 0 : from_environment(&l, e);
     if (!got) got = from_profile(&l, aws_config_profile(config), 0, e);

@@ -12,7 +12,9 @@
 
 #define POLL 30.0
 #define POLL_HERE 1.0
-#define SETTLE 30                       /* seconds after CreateEndpoint was asked for in which it may still land */
+#define SETTLE 60                       /* seconds after a try of CreateEndpoint in which it may still land: its time limit, twice */
+#define CREATE_TRIES 5
+#define CREATE_PAUSE 1.0                /* seconds after the first try, doubled each time */
 #define PATIENCE 600.0                  /* of a watch without any answer */
 #define ERROR_LINES 6
 
@@ -51,8 +53,13 @@ double endpoint_usd(const char *region, const char *instance, time_t since)
 void endpoint_cost(char *out, size_t n, const char *region, const char *instance, time_t since)
 {
     double usd = endpoint_usd(region, instance, since);
-    if (usd < 0) snprintf(out, n, "cost unknown (no price of %s)", instance ? instance : "its instance");
-    else snprintf(out, n, "USD %.4f so far (%s at %.4f an hour, prices of %s)", usd, instance, price_per_hour(region, instance), price_date());
+    if (usd < 0) {
+        snprintf(out, n, "price unknown (%s%s)", instance ? instance : "its instance is not known", instance ? " is not in data/prices.json" : "");
+        return;
+    }
+    const char *of = price_region(region, instance);
+    bool own = !strcmp(of, region);
+    snprintf(out, n, "USD %.4f so far (%s at %.4f an hour, prices of %s%s%s)", usd, instance, price_per_hour(region, instance), own ? "" : of, own ? "" : ", ", price_date());
 }
 
 char *endpoint_instance(struct aws_session *s, const char *region, const char *name)
@@ -94,7 +101,7 @@ static int loud(struct aws_session *s, const struct journal_entry *x, const char
     return -1;
 }
 
-struct taking { struct aws_session *s; const struct journal_entry *x; const struct teardown *t; double poll, answered; bool seen; };
+struct taking { struct aws_session *s; const struct journal_entry *x; const struct teardown *t; double poll, answered; bool seen, expired; };
 
 /* A fault that may pass: 0 = go on trying, -1 = patience is at its end. */
 static int endure(struct taking *k, const struct err *fault, struct err *e)
@@ -129,6 +136,10 @@ static int push_endpoint(struct taking *k, struct err *e)
         k->answered = clock_seconds();
         k->seen = true;
         note_msg("%s@%s: in progress, not to be deleted yet", x->name, x->region);
+    } else if (aws_code_is_expiry(f.code) && k->t->through_expiry) {
+        if (!k->expired) warn_msg("%s@%s STILL RUNS: the credentials have expired: log in again; it is tried until then", x->name, x->region);
+        k->expired = true;
+        return endure(k, &fault, e);
     } else if (fault.code == EXIT_NOPERM) {
         return loud(k->s, x, fault.msg, e);
     } else if (endure(k, &fault, e)) {
@@ -173,7 +184,7 @@ static int remove_schedule(struct taking *k, struct err *e)
 
 int endpoint_teardown(struct aws_session *s, const struct journal_entry *x, const struct teardown *t, struct err *e)
 {
-    struct taking k = {s, x, t, t->poll > 0 ? t->poll : endpoint_poll(s, x->region), clock_seconds(), false};
+    struct taking k = {s, x, t, t->poll > 0 ? t->poll : endpoint_poll(s, x->region), clock_seconds(), false, false};
     if (k.poll > 10) k.poll = 10;       /* two calls a round: still far from SageMaker's limit */
     for (bool gone = false; !gone;) {
         int got = push_endpoint(&k, e);
@@ -349,6 +360,7 @@ struct rising {
     struct journal_entry entry;
     json_t *tags;
     const char *image;
+    bool begun;                     /* something may have been created */
     struct watched *out;
 };
 
@@ -405,7 +417,8 @@ static int create_model(struct rising *r, struct aws_fault *f, struct err *e)
     else if (!json_object_get(environment, "SM_VLLM_MODEL")) json_object_set_new(environment, "SM_VLLM_MODEL", json_string(d->model));
     struct sagemaker_model m = {d->name, d->role, r->image, environment, uri, r->tags};
     struct err fault = {0};
-    int bad = journal_intent(&r->entry, "CreateModel", e) ? -1 : made(sagemaker_create_model(r->s, r->entry.region, &m, f, &fault), f, &fault);
+    r->begun = !journal_intent(&r->entry, "CreateModel", e);
+    int bad = !r->begun ? -1 : made(sagemaker_create_model(r->s, r->entry.region, &m, f, &fault), f, &fault);
     if (bad && fault.code) err_set(e, fault.code, "%s", fault.msg);
     json_decref(environment);
     free(uri);
@@ -421,6 +434,29 @@ static int create_config(struct rising *r, struct aws_fault *f, struct err *e)
     return err_set(e, fault.code, "%s", fault.msg);
 }
 
+/* Each try has a journal line of its own: whoever deletes can tell until when one may still land, and none follows when the guard has gone. */
+static int ask_for_endpoint(struct rising *r, struct aws_fault *f, struct err *e)
+{
+    int usual = r->s->tries, bad = -1;
+    double wait = CREATE_PAUSE;
+    r->s->tries = 1;
+    for (int tries = 1;; tries++, wait *= 2) {
+        struct err fault = {0};
+        *f = (struct aws_fault){"", ""};
+        if (journal_intent(&r->entry, "CreateEndpoint", e)) break;
+        r->entry.created = time(NULL);
+        if (!(bad = made(sagemaker_create_endpoint(r->s, r->entry.region, r->d->name, r->tags, f, &fault), f, &fault))) break;
+        bool passing = fault.code == EXIT_TEMPFAIL || !strncmp(f->message, "Could not find endpoint configuration", 37);
+        if (!passing || tries == CREATE_TRIES || !endpoint_pause(wait, r->d->watch.stop)) {
+            err_set(e, fault.code, "%s", fault.msg);
+            break;
+        }
+        note_msg("CreateEndpoint: %s: trying again", *f->code ? f->code : fault.msg);
+    }
+    r->s->tries = usual;
+    return bad;
+}
+
 /* The schedule is there before the meter can run. */
 static int create_endpoint(struct rising *r, struct aws_fault *f, struct err *e)
 {
@@ -431,10 +467,7 @@ static int create_endpoint(struct rising *r, struct aws_fault *f, struct err *e)
         if (schedule_create(r->s, r->entry.region, r->d->name, role, r->d->expires, &fault))
             return err_set(e, fault.code, "the schedule that would delete %s at its expiry cannot be made, so the endpoint is not: %s", r->d->name, fault.msg);
     }
-    if (journal_intent(&r->entry, "CreateEndpoint", e)) return -1;
-    r->entry.created = time(NULL);
-    if (!made(sagemaker_create_endpoint(r->s, r->entry.region, r->d->name, r->tags, f, &fault), f, &fault)) return 0;
-    return err_set(e, fault.code, "%s", fault.msg);
+    return ask_for_endpoint(r, f, e);
 }
 
 /* What was begun is taken back; the first error stays the one that is told. */
@@ -462,7 +495,7 @@ static enum attempt attempt(struct rising *r, struct err *e)
     const struct deployment *d = r->d;
     if (refuse_existing(r, e)) return ATTEMPT_END;
     if (create_model(r, &f, e) || create_config(r, &f, e) || create_endpoint(r, &f, e)) {
-        if (e->code != EXIT_IO) take_back(r);           /* a journal that cannot be written: the line before each call was the last act */
+        if (r->begun) take_back(r);
         return aws_fault_is_quota(&f) ? ATTEMPT_NEXT : ATTEMPT_END;
     }
     if (!d->wait) return ATTEMPT_DONE;

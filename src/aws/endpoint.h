@@ -14,7 +14,7 @@ double endpoint_poll(const struct aws_session *s, const char *region);
 /* Sleep, but end early with false when a signal set *stop (may be NULL). */
 bool endpoint_pause(double seconds, const volatile int *stop);
 
-/* "USD 0.17 so far (ml.g6.xlarge at 1.1267 an hour, prices of 2026-09-25)"; since 0 = nothing ran. */
+/* "USD 0.17 so far (ml.g6.xlarge at 1.1267 an hour, prices of us-east-2, 2026-09-25)", the region where it is another one; since 0 = nothing ran. */
 void endpoint_cost(char *out, size_t n, const char *region, const char *instance, time_t since);
 /* Dollars, -1 = no price known. */
 double endpoint_usd(const char *region, const char *instance, time_t since);
@@ -26,7 +26,8 @@ time_t endpoint_created(const json_t *description);
 struct teardown {
     double poll;                    /* 0 = endpoint_poll() */
     double patience;                /* seconds without any answer before giving up; 0 = never gives up */
-    bool settle;                    /* a creating call may still be under way: look again until half a minute after it */
+    bool through_expiry;            /* credentials that have expired may be renewed by somebody: go on trying as when there is no answer */
+    bool settle;                    /* a creating call may still be under way: look again until a minute after it */
     const volatile int *stop;
 };
 /* Until endpoint, config, model and schedule are gone, each also when the others are; then the journal's entry ends.

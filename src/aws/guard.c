@@ -14,6 +14,7 @@
 #define LOOK_MS 2000                    /* between two looks at expiry while the guard lives */
 #define ROUNDS_FIRST 5.0                /* seconds before what could not be deleted is tried again */
 #define ROUNDS_MOST 300.0
+#define FINISH_LOOK_MS 200              /* between two looks at what the watcher says */
 #define HERE_PATIENCE 120.0             /* a rehearsal's server that is gone does not come back by waiting */
 
 /* --- deleting what the journal names -------------------------------------------------------------------------------- */
@@ -31,7 +32,7 @@ static int delete_entry(const struct journal_entry *x, double poll, double patie
     if (aws_session_open(&s, x->profile, e)) return -1;
     aws_config_pin(s.config, x->url);
     bool here = x->url && aws_url_is_loopback(x->url);
-    struct teardown t = {.poll = poll, .patience = here && patience == 0 ? HERE_PATIENCE : patience, .settle = true};
+    struct teardown t = {.poll = poll, .patience = here && patience == 0 ? HERE_PATIENCE : patience, .through_expiry = patience == 0, .settle = true};
     int bad = endpoint_teardown(&s, x, &t, e);
     aws_session_close(&s);
     return bad;
@@ -52,7 +53,8 @@ int guard_sweep(bool only_orphans, const char *own, double poll, double patience
             continue;
         }
         fprintf(stderr, "%s: %s\n", prog_name, fault.msg);
-        bad = err_set(e, fault.code, "%s", fault.msg);
+        if (!bad || fault.code == EXIT_TEMPFAIL) *e = fault;            /* what is worth another round counts */
+        bad = -1;
     }
     journal_free(list, n);
     return bad;
@@ -104,14 +106,16 @@ static void watch_guard(int hold, const char *id, double poll_s)
     }
 }
 
-/* Rounds until all is gone; only what needs a person ends them early. */
+/* Rounds until all is gone; only what needs a person ends them early.  What the guard's command still asks for meanwhile is deleted in the next round. */
 static int clean_up(const char *id, bool only_orphans, double poll_s)
 {
     for (double wait = ROUNDS_FIRST;; wait = wait * 2 < ROUNDS_MOST ? wait * 2 : ROUNDS_MOST) {
         struct err e = {0};
-        if (!guard_sweep(only_orphans, id, poll_s, 0, &e)) return 0;
-        if (e.code != EXIT_TEMPFAIL || strstr(e.msg, "127.0.0.1") || strstr(e.msg, "localhost")) return e.code ? e.code : EXIT_BUG;
-        endpoint_pause(wait, NULL);
+        int ended = 0;
+        if (!guard_sweep(only_orphans, id, poll_s, 0, &e) && (ended = journal_guard_end(id, &e)) > 0) return 0;
+        if (!e.code) wait = ROUNDS_FIRST;
+        else if (e.code != EXIT_TEMPFAIL || strstr(e.msg, "127.0.0.1") || strstr(e.msg, "localhost")) return e.code;
+        if (e.code) endpoint_pause(wait, NULL);
     }
 }
 
@@ -123,7 +127,6 @@ _Noreturn static void be_watcher(const struct guard *g, int hold, int done, int 
     if (hold >= 0) watch_guard(hold, g->id, g->poll);
     rc = clean_up(g->id, only_orphans, g->poll);
     fprintf(stderr, "%s: %s\n", prog_name, rc ? "something may still run: see above" : "nothing is left");
-    if (!rc) journal_guard_remove(g->id);
     bool told = done >= 0 && write(done, &(unsigned char){(unsigned char)rc}, 1) == 1;
     if (!rc && !told) unlink(g->log);           /* nobody is left to read it, and the journal says what became of all */
     _exit(rc);
@@ -197,27 +200,34 @@ int guard_check(struct guard *g, struct err *e)
     return spawn_watcher(g, false, &g->hold, &g->done, e);
 }
 
-static void show_log(const char *path)
+/* What was added to the log since `from`. */
+static off_t show_log(const char *path, off_t from)
 {
     char part[4096];
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    for (ssize_t n; fd >= 0 && (n = read(fd, part, sizeof part)) > 0;)
+    for (ssize_t n; fd >= 0 && (n = pread(fd, part, sizeof part, from)) > 0; from += n)
         if (write(2, part, (size_t)n) != n) break;
     if (fd >= 0) close(fd);
+    return from;
 }
 
-int guard_finish(struct guard *g, struct err *e)
+int guard_finish(struct guard *g, const volatile int *stop, struct err *e)
 {
     unsigned char rc = EXIT_BUG;
-    ssize_t got;
+    struct pollfd p = {.fd = g->done, .events = POLLIN};
+    off_t shown = 0;
     close(g->hold);
-    while ((got = read(g->done, &rc, 1)) < 0 && errno == EINTR) continue;
+    while (poll(&p, 1, FINISH_LOOK_MS) <= 0) {
+        if (prog_verbosity >= 0) shown = show_log(g->log, shown);
+        if (stop && *stop) return err_set(e, 128 + *stop, "the watcher goes on deleting by itself; what it does is in %s", g->log);
+    }
+    bool told = read(g->done, &rc, 1) == 1;
     close(g->done);
     close(g->lock);
-    if (prog_verbosity >= 0 || rc) show_log(g->log);
-    if (got == 1 && !rc) unlink(g->log);
-    if (got == 1 && rc) return err_set(e, rc, "not everything could be deleted: see above: sm-endpoint guard --sweep-up tries again");
-    if (got != 1) return err_set(e, EXIT_TEMPFAIL, "the watcher was killed while it deleted: run sm-endpoint guard --sweep-up");
+    if (prog_verbosity >= 0 || rc) show_log(g->log, shown);
+    if (told && !rc) unlink(g->log);
+    if (told && rc) return err_set(e, rc, "not everything could be deleted: see above: sm-endpoint guard --sweep-up tries again");
+    if (!told) return err_set(e, EXIT_TEMPFAIL, "the watcher was killed while it deleted: run sm-endpoint guard --sweep-up");
     return 0;
 }
 

@@ -14,8 +14,9 @@ struct guard { char id[64]; int hold, done, lock; char *log; double poll; };
 int guard_start(struct guard *g, double poll, struct err *e) MUST_CHECK;
 /* Start another watcher if it died. */
 int guard_check(struct guard *g, struct err *e) MUST_CHECK;
-/* Let go and wait until it has deleted all; copies what it had to say to stderr.  -1: something may still run. */
-int guard_finish(struct guard *g, struct err *e) MUST_CHECK;
+/* Let go and wait until it has deleted all; copies what it says to stderr.  -1: something may still run.  A signal in *stop (may be NULL) ends the waiting, not the
+ * deleting. */
+int guard_finish(struct guard *g, const volatile int *stop, struct err *e) MUST_CHECK;
 
 /* Delete what the journal holds that no living guard watches over; only orphans of dead guards, or all. */
 int guard_sweep(bool only_orphans, const char *own_id, double poll, double patience, struct err *e) MUST_CHECK;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include "aws/sigv4.h"
 #include "base/io.h"
@@ -82,22 +83,31 @@ static int append(int fd, const char *path, const char *text, size_t n, struct e
     return fsync(fd) ? err_errno(e, EXIT_IO, "%s: cannot be flushed", path) : 0;
 }
 
-static int write_line(json_t *line, struct err *e)
+/* The journal, locked against other writers until it is closed. */
+static int open_locked(const char *path, struct err *e)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (fd < 0) return err_errno(e, EXIT_IO, "%s: the journal cannot be opened", path);
+    if (!flock(fd, LOCK_EX)) return fd;
+    err_errno(e, EXIT_IO, "%s: cannot be locked", path);
+    close(fd);
+    return -1;
+}
+
+/* guard: refuse when it has ended (NULL = none). */
+static int write_line(json_t *line, const char *guard, struct err *e)
 {
     char *path = file_name("journal.jsonl", e), *text = json_text(line, false);
+    const char *dir = path ? journal_directory(e) : NULL;
+    int bad = -1, fd = dir ? open_locked(path, e) : -1;
     json_decref(line);
-    if (path && !journal_directory(e)) {
-        free(path);
-        path = NULL;
-    }
-    int bad = -1, fd = path ? open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
-    if (path && fd < 0) err_errno(e, EXIT_IO, "%s: the journal cannot be opened", path);
-    else if (path && flock(fd, LOCK_EX)) err_errno(e, EXIT_IO, "%s: cannot be locked", path);
-    else if (path) {
+    if (fd >= 0 && guard && !journal_guard_lives(guard)) {
+        err_set(e, EXIT_UNAVAILABLE, "the guard that watches over this has ended: nothing is created any more");
+    } else if (fd >= 0) {
         char *with_end = xasprintf("%s\n", text);
         bad = append(fd, path, with_end, strlen(with_end), e);
         free(with_end);
-        if (!bad) bad = sync_directory(journal_directory(e), e);
+        if (!bad) bad = sync_directory(dir, e);
     }
     if (fd >= 0 && close(fd) && !bad) bad = err_errno(e, EXIT_IO, "%s: cannot be closed", path);
     free(path);
@@ -131,14 +141,14 @@ int journal_intent(const struct journal_entry *entry, const char *call, struct e
     set_text(v, "guard", entry->guard);
     set_text(v, "instance", entry->instance);
     if (entry->expires) json_object_set_new(v, "expires", json_integer((json_int_t)entry->expires));
-    return write_line(v, e);
+    return write_line(v, entry->guard, e);
 }
 
 int journal_gone(const struct journal_entry *entry, struct err *e)
 {
     json_t *v = new_line(entry, "gone");
     json_object_set_new(v, "through", json_integer(entry->through));
-    return write_line(v, e);
+    return write_line(v, NULL, e);
 }
 
 /* --- reading -------------------------------------------------------------------------------------------------------- */
@@ -232,12 +242,23 @@ static char *lock_path(const char *id, struct err *e)
     return strchr(id, '/') ? NULL : file_name(name, e);
 }
 
+/* Who only looks holds a shared lock for a moment; so a lock that is wanted is tried more than once. */
+static bool take_lock(int fd)
+{
+    for (int i = 0; i < 20; i++) {
+        if (!flock(fd, LOCK_EX | LOCK_NB)) return true;
+        if (errno != EWOULDBLOCK) return false;
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
+    return false;
+}
+
 int journal_guard_lock(const char *id, struct err *e)
 {
     char *path = journal_directory(e) ? lock_path(id, e) : NULL;
     int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
     if (path && fd < 0) err_errno(e, EXIT_IO, "%s: cannot be opened", path);
-    else if (path && flock(fd, LOCK_EX | LOCK_NB)) {
+    else if (path && !take_lock(fd)) {
         err_errno(e, EXIT_IO, "%s: cannot be locked", path);
         close(fd);
         fd = -1;
@@ -251,18 +272,30 @@ bool journal_guard_lives(const char *id)
     struct err ignored = {0};
     char *path = lock_path(id, &ignored);
     int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
-    bool lives = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
+    bool lives = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK;
     if (fd >= 0) close(fd);
     free(path);
     return lives;
 }
 
-void journal_guard_remove(const char *id)
+/* Under the journal's lock, so that no line slips in between the look and the end. */
+int journal_guard_end(const char *id, struct err *e)
 {
-    struct err ignored = {0};
-    char *path = lock_path(id, &ignored);
-    if (path) unlink(path);
+    struct journal_entry *list;
+    size_t n;
+    char *path = file_name("journal.jsonl", e), *lock = path ? lock_path(id, e) : NULL;
+    int fd = lock ? open_locked(path, e) : -1, result = -1;
+    if (fd >= 0 && !journal_load(&list, &n, e)) {
+        result = 1;
+        for (size_t i = 0; i < n; i++)
+            if (same(list[i].guard, id)) result = 0;
+        journal_free(list, n);
+        if (result) unlink(lock);
+    }
+    if (fd >= 0) close(fd);
     free(path);
+    free(lock);
+    return result;
 }
 
 bool journal_is_orphan(const struct journal_entry *entry) { return entry->guard && !journal_guard_lives(entry->guard); }

@@ -27,14 +27,15 @@ const char *journal_directory(struct err *e);
 /* What may be running; entries and the array freed by journal_free. */
 int journal_load(struct journal_entry **list, size_t *n, struct err *e) MUST_CHECK;
 void journal_free(struct journal_entry *list, size_t n);
-/* About to make `call` for this entry. */
+/* About to make `call` for this entry.  EXIT_UNAVAILABLE, and nothing may be created: its guard has ended. */
 int journal_intent(const struct journal_entry *entry, const char *call, struct err *e) MUST_CHECK;
 int journal_gone(const struct journal_entry *entry, struct err *e) MUST_CHECK;
 
 /* A guard holds its lock while it lives: -1 = not obtained.  Close-on-exec. */
 int journal_guard_lock(const char *id, struct err *e) MUST_CHECK;
 bool journal_guard_lives(const char *id);
-void journal_guard_remove(const char *id);
+/* The last act of whoever deletes for a guard: 1 = nothing of it stands in the journal, and from now on nothing can; 0 = something does. */
+int journal_guard_end(const char *id, struct err *e);
 /* An entry whose guard is gone. */
 bool journal_is_orphan(const struct journal_entry *entry);
 #endif

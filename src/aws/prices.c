@@ -40,11 +40,20 @@ static const json_t *list(void)
     return prices;
 }
 
+static const json_t *price_in(const char *region, const char *instance)
+{
+    return json_object_get(json_object_get(json_object_get(list(), "usd_per_hour"), region), instance);
+}
+
+const char *price_region(const char *region, const char *instance)
+{
+    const char *reference = json_string_value(json_object_get(list(), "reference_region"));
+    return price_in(region, instance) || !reference ? region : reference;
+}
+
 double price_per_hour(const char *region, const char *instance)
 {
-    const json_t *all = json_object_get(list(), "usd_per_hour");
-    const json_t *v = json_object_get(json_object_get(all, region), instance);
-    if (!v) v = json_object_get(json_object_get(all, json_string_value(json_object_get(list(), "reference_region"))), instance);
+    const json_t *v = price_in(price_region(region, instance), instance);
     return json_is_number(v) ? json_number_value(v) : -1;
 }
 

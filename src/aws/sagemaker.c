@@ -67,19 +67,13 @@ int sagemaker_create_config(struct aws_session *s, const char *region, const cha
     return call(s, region, "CreateEndpointConfig", body, NULL, f, e);
 }
 
-/* The config may not be seen everywhere yet: "Could not find endpoint configuration" is asked again for a while. */
 int sagemaker_create_endpoint(struct aws_session *s, const char *region, const char *name, const json_t *tags, struct aws_fault *f, struct err *e)
 {
-    for (int tries = 1;; tries++) {
-        struct err fault = {0};
-        json_t *body = json_object();
-        set(body, "EndpointName", name);
-        set(body, "EndpointConfigName", name);
-        set_tags(body, tags);
-        if (!call(s, region, "CreateEndpoint", body, NULL, f, &fault)) return 0;
-        if (strncmp(f->message, "Could not find endpoint configuration", 37) || tries == 5) return err_set(e, fault.code, "%s", fault.msg);
-        nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
-    }
+    json_t *body = json_object();
+    set(body, "EndpointName", name);
+    set(body, "EndpointConfigName", name);
+    set_tags(body, tags);
+    return call(s, region, "CreateEndpoint", body, NULL, f, e);
 }
 
 /* --- looking and deleting ------------------------------------------------------------------------------------------- */

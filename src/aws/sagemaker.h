@@ -21,6 +21,7 @@ struct sagemaker_variant {
 int sagemaker_create_model(struct aws_session *s, const char *region, const struct sagemaker_model *m, struct aws_fault *f, struct err *e) MUST_CHECK;
 int sagemaker_create_config(struct aws_session *s, const char *region, const char *name, const struct sagemaker_variant *v, const json_t *tags, struct aws_fault *f,
     struct err *e) MUST_CHECK;
+/* A config just made may not be seen yet: "Could not find endpoint configuration" is worth another try. */
 int sagemaker_create_endpoint(struct aws_session *s, const char *region, const char *name, const json_t *tags, struct aws_fault *f, struct err *e) MUST_CHECK;
 
 enum sagemaker_kind { SAGEMAKER_ENDPOINT, SAGEMAKER_CONFIG, SAGEMAKER_MODEL };

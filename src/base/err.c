@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include "base/cleanup.h"
 
@@ -35,6 +36,12 @@ void prog_init(const char *argv0)
     signal(SIGXFSZ, SIG_IGN);               /* a file too large for its limit is a failed write, which cleans up */
     json_set_alloc_funcs(xmalloc, free);    /* its callers do not check for memory either */
     atexit(cleanup_now);
+}
+
+/* A core_pattern that pipes to a program heeds no limit but 1, which no file fits in either. */
+void prog_no_core(void)
+{
+    if (setrlimit(RLIMIT_CORE, &(struct rlimit){1, 1})) setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
 }
 
 /* Names come from files that others wrote: what could move the cursor is shown as \xNN. */

@@ -34,6 +34,9 @@ extern int prog_verbosity;
  * ends a filter quietly with 128+13), and makes sure that fds 0..2 are open. */
 void prog_init(const char *argv0);
 
+/* A secret is in memory: from now on no core file is written. */
+void prog_no_core(void);
+
 /* Fill e and return -1.  err_errno appends ": strerror(errno)" and makes want of memory EXIT_TEMPFAIL, whatever the code; a disk that is full and every other write or read
  * fault are EXIT_IO.  The first error wins: if e->code is set already it is kept. */
 int err_set(struct err *e, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);

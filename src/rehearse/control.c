@@ -318,32 +318,59 @@ static bool variant_quota_right(struct call *c, const json_t *v)
     return true;
 }
 
+/* The object of an endpoint on this configuration, Creating from now; NULL when the refusal has been sent. */
+static json_t *endpoint_on(struct call *c, const char *config_name, const json_t *config)
+{
+    json_t *variants = json_object_get(config, "ProductionVariants"), *v;
+    const char *model_name = text(json_array_get(variants, 0), "ModelName");
+    const json_t *model = json_object_get(world_table(c->w, c->region, "model"), model_name);
+    size_t i;
+    if (!model) {
+        refuse_missing(c, &MODEL, model_name);
+        return NULL;
+    }
+    json_array_foreach(variants, i, v) if (!variant_quota_right(c, v)) return NULL;
+    return json_pack("{s:s, s:s, s:O, s:O, s:o}", "EndpointConfigName", config_name, "EndpointStatus", "Creating", "ProductionVariants", variants,
+        "Model", json_object_get(model, "PrimaryContainer"), "LastModifiedTime", world_time(world_now(c->w)));
+}
+
 static void op_create_endpoint(struct call *c)
 {
     const char *name = new_name(c, &ENDPOINT), *config_name = name ? asked_name(c, "EndpointConfigName") : NULL;
-    json_t *v;
-    size_t i;
     if (!config_name) return;
     json_t *config = json_object_get(world_table(c->w, c->region, "endpoint-config"), config_name);
     if (!config || faults_strike(c->w, "late-config", c->region, NULL, NULL)) {
         refuse_missing(c, &CONFIG, config_name);
         return;
     }
-    json_t *variants = json_object_get(config, "ProductionVariants");
-    const char *model_name = text(json_array_get(variants, 0), "ModelName");
-    const json_t *model = json_object_get(world_table(c->w, c->region, "model"), model_name);
-    if (!model) {
-        refuse_missing(c, &MODEL, model_name);
-        return;
-    }
-    json_array_foreach(variants, i, v) if (!variant_quota_right(c, v)) return;
-    json_t *o = json_pack("{s:s, s:s, s:O, s:O, s:o}", "EndpointConfigName", config_name, "EndpointStatus", "Creating", "ProductionVariants", variants,
-        "Model", json_object_get(model, "PrimaryContainer"), "LastModifiedTime", world_time(world_now(c->w)));
+    json_t *o = endpoint_on(c, config_name, config);
+    if (!o) return;
     json_incref(o);
     json_object_set_new(o, "EndpointName", json_string(name));
     endpoint_begin(c->w, c->region, o);
     created(c, &ENDPOINT, name, o);
     json_decref(o);
+}
+
+static void op_update_endpoint(struct call *c)
+{
+    const char *name = asked_name(c, "EndpointName"), *config_name = name ? asked_name(c, "EndpointConfigName") : NULL;
+    if (!config_name) return;
+    json_t *ep = json_object_get(world_table(c->w, c->region, "endpoint"), name), *config = json_object_get(world_table(c->w, c->region, "endpoint-config"), config_name);
+    char *arn = world_arn(c->region, "endpoint", name);
+    if (!ep) refuse_missing(c, &ENDPOINT, name);
+    else if (!config) refuse_missing(c, &CONFIG, config_name);
+    else if (!strcmp(text(ep, "EndpointStatus"), "Failed")) call_invalid(c, "Cannot update endpoint \"%s\": it has failed and can only be deleted.", arn);
+    else if (strcmp(text(ep, "EndpointStatus"), "InService")) call_invalid(c, "Cannot update in-progress endpoint \"%s\".", arn);
+    else {
+        json_t *next = endpoint_on(c, config_name, config);
+        if (next) {
+            json_object_set_new(next, "CreationTime", world_time(world_now(c->w)));
+            endpoint_update(c->w, c->region, ep, next);
+            call_json(c, json_pack("{s:s}", "EndpointArn", arn));
+        }
+    }
+    free(arn);
 }
 
 /* --- describe ------------------------------------------------------------------------------------------------------- */
@@ -386,34 +413,36 @@ static json_t *variant_summary(const json_t *ep, const json_t *v)
     return o;
 }
 
-static json_t *pending_summary(const json_t *ep, const json_t *v)
+/* Of the endpoint while it is Creating, or of its next configuration while it is Updating. */
+static json_t *pending_summary(const json_t *ep, const char *what)
 {
-    json_t *o = json_pack("{s:s, s:f, s:f, s:[{s:s, s:O}]}", "VariantName", text(v, "VariantName"), "CurrentWeight", 1.0, "DesiredWeight", 1.0,
-        "VariantStatus", "Status", "Creating", "StartTime", json_object_get(ep, "CreationTime"));
-    keep(o, v, "InstanceType");
-    return o;
+    json_t *list = json_array(), *v;
+    size_t i;
+    json_array_foreach(json_object_get(ep, "ProductionVariants"), i, v) {
+        json_t *o = json_pack("{s:s, s:f, s:f, s:[{s:s, s:O}]}", "VariantName", text(v, "VariantName"), "CurrentWeight", 1.0, "DesiredWeight", 1.0,
+            "VariantStatus", "Status", what, "StartTime", json_object_get(ep, "CreationTime"));
+        keep(o, v, "InstanceType");
+        json_array_append_new(list, o);
+    }
+    return json_pack("{s:O, s:o, s:O}", "EndpointConfigName", json_object_get(ep, "EndpointConfigName"), "ProductionVariants", list, "StartTime",
+        json_object_get(ep, "CreationTime"));
 }
 
 static void op_describe_endpoint(struct call *c)
 {
-    const json_t *ep = asked(c, &ENDPOINT);
-    json_t *v, *list = json_array();
-    size_t i;
-    if (!ep) {
-        json_decref(list);
-        return;
-    }
-    const char *status = text(ep, "EndpointStatus");
-    json_t *o = json_object();
     static const char *const SHOWN[] = {"EndpointName", "EndpointArn", "EndpointConfigName", "EndpointStatus", "FailureReason", "CreationTime", "LastModifiedTime"};
+    const json_t *ep = asked(c, &ENDPOINT);
+    json_t *v;
+    size_t i;
+    if (!ep) return;
+    const char *status = text(ep, "EndpointStatus");
+    bool creating = !strcmp(status, "Creating"), updating = !strcmp(status, "Updating");
+    json_t *o = json_object(), *list = json_array();
     for (size_t k = 0; k < sizeof SHOWN / sizeof *SHOWN; k++) keep(o, ep, SHOWN[k]);
-    bool creating = !strcmp(status, "Creating"), serving = !strcmp(status, "InService") || !strcmp(status, "Deleting");
-    json_array_foreach(json_object_get(ep, "ProductionVariants"), i, v) json_array_append_new(list, creating ? pending_summary(ep, v) : variant_summary(ep, v));
-    if (creating)
-        json_object_set_new(o, "PendingDeploymentSummary", json_pack("{s:O, s:O, s:O}", "EndpointConfigName", json_object_get(ep, "EndpointConfigName"), "ProductionVariants", list,
-            "StartTime", json_object_get(ep, "CreationTime")));
-    else if (serving)
-        json_object_set(o, "ProductionVariants", list);
+    if (!creating) json_array_foreach(json_object_get(ep, "ProductionVariants"), i, v) json_array_append_new(list, variant_summary(ep, v));
+    if (!strcmp(status, "InService") || !strcmp(status, "Deleting") || updating) json_object_set(o, "ProductionVariants", list);
+    if (creating || updating)
+        json_object_set_new(o, "PendingDeploymentSummary", pending_summary(creating ? ep : json_object_get(ep, "next"), status));
     json_decref(list);
     call_json(c, o);
 }
@@ -553,7 +582,7 @@ static void op_delete(struct call *c)
 void control_call(struct call *c)
 {
     static const struct { const char *op; void (*fn)(struct call *); } OPS[] = {{"CreateModel", op_create_model}, {"CreateEndpointConfig", op_create_config},
-        {"CreateEndpoint", op_create_endpoint}, {"DescribeEndpoint", op_describe_endpoint}, {"DescribeEndpointConfig", op_describe_config}, {"DescribeModel", op_describe_model},
+        {"CreateEndpoint", op_create_endpoint}, {"UpdateEndpoint", op_update_endpoint}, {"DescribeEndpoint", op_describe_endpoint}, {"DescribeEndpointConfig", op_describe_config}, {"DescribeModel", op_describe_model},
         {"ListEndpoints", op_list_endpoints}, {"ListEndpointConfigs", op_list_configs}, {"ListModels", op_list_models}, {"DeleteEndpoint", op_delete},
         {"DeleteEndpointConfig", op_delete}, {"DeleteModel", op_delete}, {"AddTags", op_add_tags}, {"ListTags", op_list_tags}, {"DeleteTags", op_delete_tags}};
     for (size_t i = 0; i < sizeof OPS / sizeof *OPS; i++)

@@ -34,6 +34,8 @@ struct live {
     char *region, *name;
     char stream[64];
     bool placed, gone;
+    bool update;                    /* of the endpoint's next configuration, beside the one that serves */
+    bool retired;                   /* replaced: only its container is still to end */
     int starts;
     double next_start;              /* by the real clock */
     double started;                 /* the present start */
@@ -57,7 +59,12 @@ void endpoint_commands(const struct endpoint_command *list, size_t n)
 
 /* --- the object ------------------------------------------------------------------------------------------------------ */
 
-static json_t *object(const struct live *l) { return json_object_get(world_table(l->w, l->region, "endpoint"), l->name); }
+/* An update has an object like the endpoint's own in "next", and a life like a new endpoint's. */
+static json_t *object(const struct live *l)
+{
+    json_t *ep = json_object_get(world_table(l->w, l->region, "endpoint"), l->name);
+    return l->update ? json_object_get(ep, "next") : ep;
+}
 
 static const char *text(const json_t *o, const char *key)
 {
@@ -70,7 +77,7 @@ static bool status_is(const json_t *ep, const char *status) { return !strcmp(tex
 static void set_status(const struct live *l, const char *status)
 {
     json_t *ep = object(l);
-    note_msg("endpoint %s in %s: %s", l->name, l->region, status);
+    note_msg("endpoint %s in %s: %s%s", l->name, l->region, l->update ? "update: " : "", status);
     json_object_set_new(ep, "EndpointStatus", json_string(status));
     json_object_set_new(ep, "LastModifiedTime", world_time(world_now(l->w)));
     l->w->dirty = true;
@@ -336,7 +343,7 @@ static void on_ping(struct world *w, void *arg, bool ok)
 
 static void ping(struct live *l)
 {
-    double every = PING_EVERY / l->w->speed, least = status_is(object(l), "InService") ? PING_IN_SERVICE : PING_AT_LEAST;
+    double every = PING_EVERY / l->w->speed, least = status_is(object(l), "Creating") ? PING_AT_LEAST : PING_IN_SERVICE;
     if (l->pinging || real_now() < l->next_ping) return;
     l->pinging = true;
     l->next_ping = real_now() + (every > least ? every : least);
@@ -442,12 +449,60 @@ static void deleting(struct live *l, const json_t *ep)
     l->gone = true;
 }
 
+/* --- updates --------------------------------------------------------------------------------------------------------- */
+
+static struct live *find(const char *region, const char *name);
+
+static void retire(struct live *l)
+{
+    l->retired = true;
+    l->ready = false;
+    l->script = NULL;
+    l->deleted = real_now();
+    container_signal(&l->c, SIGTERM);
+}
+
+static void retired(struct live *l)
+{
+    int status;
+    if (real_now() - l->deleted > KILL_AFTER) container_signal(&l->c, SIGKILL);
+    l->gone = !container_poll(&l->c, log_line, l, &status);
+}
+
+/* The new configuration serves: it takes the endpoint over.  It never will: the old one stays. */
+static void updating(struct live *l)
+{
+    static const char *const TAKEN[] = {"EndpointConfigName", "ProductionVariants", "Model", "plan"};
+    json_t *next = object(l), *ep = json_object_get(world_table(l->w, l->region, "endpoint"), l->name);
+    creating(l, next);
+    bool serves = status_is(next, "InService");
+    if (status_is(next, "Creating")) return;
+    if (serves) {
+        struct live *old = find(l->region, l->name);
+        if (old) retire(old);
+        for (size_t i = 0; i < sizeof TAKEN / sizeof *TAKEN; i++) {
+            json_t *v = json_object_get(next, TAKEN[i]);
+            if (v) json_object_set(ep, TAKEN[i], v);
+            else json_object_del(ep, TAKEN[i]);
+        }
+        json_object_del(ep, "FailureReason");
+        l->update = false;
+    } else {
+        json_object_set(ep, "FailureReason", json_object_get(next, "FailureReason"));
+        retire(l);
+    }
+    json_object_del(ep, "next");
+    set_status(serves ? l : find(l->region, l->name), "InService");
+}
+
 static bool step(struct live *l)
 {
-    json_t *ep = object(l);
+    json_t *ep = l->retired ? NULL : object(l);
     int status;
-    if (status_is(ep, "Creating")) creating(l, ep);
-    else if (status_is(ep, "InService")) run_container(l, ep);
+    if (l->retired) retired(l);
+    else if (l->update) updating(l);
+    else if (status_is(ep, "Creating")) creating(l, ep);
+    else if (status_is(ep, "InService") || status_is(ep, "Updating")) run_container(l, ep);
     else if (status_is(ep, "Deleting")) deleting(l, ep);
     else container_poll(&l->c, log_line, l, &status);
     return !l->gone;
@@ -484,7 +539,7 @@ static struct live *add(struct world *w, const char *region, const char *name)
 static struct live *find(const char *region, const char *name)
 {
     struct live *l = lives;
-    while (l && (l->gone || strcmp(l->region, region) || strcmp(l->name, name))) l = l->next;
+    while (l && (l->gone || l->update || l->retired || strcmp(l->region, region) || strcmp(l->name, name))) l = l->next;
     return l;
 }
 
@@ -495,7 +550,8 @@ void endpoint_resume(struct world *w)
     json_object_foreach(world_section(w, "regions"), region, table)
         json_object_foreach(json_object_get(table, "endpoint"), name, ep) {
             struct live *l = add(w, region, name);
-            if (status_is(ep, "InService")) place(l);
+            if (status_is(ep, "InService") || status_is(ep, "Updating")) place(l);
+            if (json_object_get(ep, "next")) add(w, region, name)->update = true;
         }
 }
 
@@ -521,10 +577,20 @@ void endpoint_begin(struct world *w, const char *region, json_t *ep)
     w->dirty = true;
 }
 
+void endpoint_update(struct world *w, const char *region, json_t *ep, json_t *next)
+{
+    make_plan(w, region, next);
+    json_object_set_new(ep, "next", next);
+    json_object_set_new(ep, "EndpointStatus", json_string("Updating"));
+    json_object_set_new(ep, "LastModifiedTime", world_time(world_now(w)));
+    add(w, region, text(ep, "EndpointName"))->update = true;
+    w->dirty = true;
+}
+
 void endpoint_delete(struct world *w, json_t *ep)
 {
     struct live *l = lives;
-    while (l && object(l) != ep) l = l->next;
+    while (l && (l->retired || object(l) != ep)) l = l->next;
     if (!l) return;
     set_status(l, "Deleting");
     l->script = NULL;
@@ -553,7 +619,7 @@ bool endpoint_target(struct world *w, const char *region, const char *name, cons
     const json_t *ep = l ? object(l) : NULL;
     (void)w;
     *t = (struct target){0};
-    if (!ep || !status_is(ep, "InService")) return false;
+    if (!ep || !(status_is(ep, "InService") || status_is(ep, "Updating"))) return false;
     t->variant = text(variant(ep), "VariantName");
     if (wanted && strcmp(wanted, t->variant)) return false;
     t->ready = l->ready;
@@ -561,19 +627,24 @@ bool endpoint_target(struct world *w, const char *region, const char *name, cons
     return true;
 }
 
+static long instances_of(const json_t *ep, const char *type)
+{
+    const json_t *v = variant(ep), *given = json_object_get(v, "InitialInstanceCount");
+    long n = 0, count = json_is_integer(given) ? (long)json_integer_value(given) : 1;
+    json_t *pool;
+    size_t i;
+    if (!strcmp(text(v, "InstanceType"), type)) n += count;
+    json_array_foreach(json_object_get(v, "InstancePools"), i, pool)
+        if (!strcmp(text(pool, "InstanceType"), type)) n += count;
+    return n;
+}
+
 long endpoint_instances(struct world *w, const char *region, const char *type)
 {
     long n = 0;
-    json_t *ep, *pool;
+    json_t *ep;
     const char *name;
-    size_t i;
-    json_object_foreach(world_table(w, region, "endpoint"), name, ep) {
-        const json_t *v = variant(ep);
-        long count = json_is_integer(json_object_get(v, "InitialInstanceCount")) ? (long)json_integer_value(json_object_get(v, "InitialInstanceCount")) : 1;
-        if (status_is(ep, "Failed")) continue;
-        if (!strcmp(text(v, "InstanceType"), type)) n += count;
-        json_array_foreach(json_object_get(v, "InstancePools"), i, pool)
-            if (!strcmp(text(pool, "InstanceType"), type)) n += count;
-    }
+    json_object_foreach(world_table(w, region, "endpoint"), name, ep)
+        if (!status_is(ep, "Failed")) n += instances_of(ep, type) + instances_of(json_object_get(ep, "next"), type);
     return n;
 }

@@ -19,6 +19,8 @@ void endpoint_resume(struct world *w);
 /* A new object in the table begins to live.  The region's table holds it. */
 void endpoint_begin(struct world *w, const char *region, json_t *ep);
 void endpoint_delete(struct world *w, json_t *ep);
+/* `next` (taken over), an object like ep, comes up beside it and replaces it, or fails and leaves it as it is. */
+void endpoint_update(struct world *w, const char *region, json_t *ep, json_t *next);
 /* What is due now.  From the main thread, several times a second; true while something is under way. */
 bool endpoint_tick(struct world *w);
 /* Stop every container, waiting up to `seconds`. */

@@ -10,7 +10,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -419,7 +418,7 @@ static int read_key(struct http_server *s, struct err *e)
     if (good) sha256_of(key, n, s->key);
     OPENSSL_cleanse(key, n);
     free(key);
-    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+    prog_no_core();
     s->has_key = true;
     return good ? 0 : err_set(e, EXIT_DATA, "%s: holds no API key: one line is expected", s->o.key_file);
 }

@@ -57,9 +57,49 @@ def storage():
 
 
 def wait(sm, name):
-    while (d := sm.describe_endpoint(EndpointName=name))["EndpointStatus"] == "Creating":
+    while (d := sm.describe_endpoint(EndpointName=name))["EndpointStatus"] in ("Creating", "Updating"):
         time.sleep(0.1)
     assert d["EndpointStatus"] == "InService", d
+    return d
+
+
+def make_model(sm, name, where, **environment):
+    sm.create_model(ModelName=name, ExecutionRoleArn=ROLE, PrimaryContainer={"Image": "vllm:x", "Environment": environment, "ModelDataSource": {
+        "S3DataSource": {"S3Uri": f"s3://models/{where}/", "S3DataType": "S3Prefix", "CompressionType": "None"}}})
+
+
+def make_config(sm, name, model, instance):
+    sm.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[
+        {"VariantName": "AllTraffic", "ModelName": model, "InstanceType": instance, "InitialInstanceCount": 1, "ContainerStartupHealthCheckTimeoutInSeconds": 60}])
+
+
+def update(sm, runtime):
+    """The new configuration replaces the old one, which serves until then; one that never serves leaves it."""
+    make_model(sm, "next", "e2b", SM_VLLM_SERVED_MODEL_NAME="next")
+    make_model(sm, "ghost", "no-such-model")
+    make_config(sm, "next", "next", "ml.p5.48xlarge")
+    make_config(sm, "ghost", "ghost", "ml.g6e.xlarge")
+    body = json.dumps({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1})
+    ask = lambda: json.loads(runtime.invoke_endpoint(EndpointName="peer", Body=body, ContentType="application/json")["Body"].read())["model"]
+    refused("ValidationException", sm.update_endpoint, EndpointName="nobody", EndpointConfigName="next")
+    refused("ValidationException", sm.update_endpoint, EndpointName="peer", EndpointConfigName="nothing")
+    first = ask()
+    sm.update_endpoint(EndpointName="peer", EndpointConfigName="next")
+    d = sm.describe_endpoint(EndpointName="peer")
+    assert d["EndpointStatus"] == "Updating" and d["EndpointConfigName"] == "peer" and d["PendingDeploymentSummary"]["EndpointConfigName"] == "next", d
+    for call in (sm.delete_endpoint, lambda EndpointName: sm.update_endpoint(EndpointName=EndpointName, EndpointConfigName="peer")):
+        assert "in-progress" in refused("ValidationException", call, EndpointName="peer")["Error"]["Message"]
+    assert ask() == first != "next"
+    assert wait(sm, "peer")["EndpointConfigName"] == "next"
+    while ask() != "next":
+        time.sleep(0.1)
+    sm.update_endpoint(EndpointName="peer", EndpointConfigName="ghost")
+    d = wait(sm, "peer")
+    assert d["EndpointConfigName"] == "next" and "ping health check" in d["FailureReason"], d
+    assert ask() == "next"
+    for name in ("next", "ghost"):
+        sm.delete_endpoint_config(EndpointConfigName=name)
+        sm.delete_model(ModelName=name)
 
 
 def endpoint():
@@ -69,6 +109,8 @@ def endpoint():
     sm.create_endpoint_config(EndpointConfigName="peer", ProductionVariants=[{"VariantName": "AllTraffic", "ModelName": "peer", "InstanceType": "ml.g6.xlarge", "InitialInstanceCount": 1}])
     arn = sm.create_endpoint(EndpointName="peer", EndpointConfigName="peer", Tags=[{"Key": "q4sweep", "Value": "1"}])["EndpointArn"]
     refused("ValidationException", sm.delete_endpoint, EndpointName="peer")
+    refused("ValidationException", sm.create_endpoint, EndpointName="peer", EndpointConfigName="peer")
+    refused("ValidationException", make_config, sm=sm, name="bad", model="peer", instance="ml.none.xlarge")
     refused("ResourceNotFoundException", logs.filter_log_events, logGroupName="/aws/sagemaker/Endpoints/peer")
     wait(sm, "peer")
     assert sm.list_tags(ResourceArn=arn)["Tags"] == [{"Key": "q4sweep", "Value": "1"}]
@@ -84,6 +126,7 @@ def endpoint():
     refused("ValidationError", runtime.invoke_endpoint, EndpointName="ghost", Body="{}")
     events = [e["message"] for p in logs.get_paginator("filter_log_events").paginate(logGroupName="/aws/sagemaker/Endpoints/peer") for e in p["events"]]
     assert any("Application startup complete" in m for m in events)
+    update(sm, runtime)
     start = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=1)
     client("scheduler").create_schedule(Name="peer", ScheduleExpression="rate(1 minute)", StartDate=start, FlexibleTimeWindow={"Mode": "OFF"}, Target={
         "Arn": "arn:aws:scheduler:::aws-sdk:sagemaker:deleteEndpoint", "RoleArn": ROLE, "Input": '{"EndpointName":"peer"}'})

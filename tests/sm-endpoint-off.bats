@@ -1,0 +1,224 @@
+#!/usr/bin/env bats
+# The meter is always stopped: deletes through cut networks, throttling, expired tokens and refusals; journals on full disks; credentials that are renewed on the way.
+load lib
+load cloud
+
+gone_from_journal() {   # NAME
+    jq -se --arg n "$1" 'map(select(.name == $n)) | last.event == "gone"' "$JOURNAL" >/dev/null
+}
+
+restart() {     # [OPTION…]: the same account at the same port
+    PORT=${AWS_ENDPOINT_URL##*:}
+    rm -f url
+    serve "$@"
+}
+
+cut() { kill -9 "$LOCAL"; wait "$LOCAL" 2>/dev/null || true; }
+
+@test "a delete goes on through broken connections, throttling and 500s, in each of its calls" {
+    serve --fault network:6,DeleteEndpoint --fault throttle:2,DescribeEndpoint,us-east-1 --fault internal:2,DeleteEndpointConfig --fault throttle:2,DeleteModel \
+        --fault throttle:1,DeleteSchedule
+    up one --no-wait --expires 2h >/dev/null 2>&1
+    sm-endpoint delete one --poll 0.2
+    nothing_alive
+    holds '[.regions[] | (.endpoint, ."endpoint-config", .model, .schedule) // {} | length] | add == 0' state/state.json
+    gone_from_journal one
+}
+
+@test "the network is cut in the middle of a delete: it waits, and ends when the account answers again" {
+    serve --fault lag
+    up one --no-wait >/dev/null 2>&1
+    sm-endpoint delete one --poll 0.2 >out 2>&1 3>&- &
+    local deleting=$!
+    sleep 0.5
+    cut
+    sleep 1
+    kill -0 "$deleting"
+    restart
+    wait "$deleting"
+    nothing_alive
+    gone_from_journal one
+}
+
+@test "nobody answers for good: 75, and what is to be done; the journal keeps it" {
+    serve
+    up one >/dev/null 2>&1
+    cut
+    run -75 sm-endpoint delete one --timeout 1 --poll 0.2
+    [[ $output = *"one@us-east-1 may still run"*"sm-endpoint delete one --region us-east-1"* ]]
+    run ! gone_from_journal one
+    restart
+    sm-endpoint delete one
+    gone_from_journal one
+}
+
+@test "the network is cut under a watcher whose guard was killed: it deletes when the account answers again" {
+    serve
+    guarded one
+    cut
+    kill -9 "$GUARD"
+    sleep 1
+    restart
+    nothing_alive
+}
+
+@test "a token that expires: a delete renews it; a watcher waits for a new one and says that the endpoint runs" {
+    serve --fault expired-token:1,DeleteEndpoint
+    up one >/dev/null 2>&1
+    sm-endpoint delete one
+    nothing_alive
+    kill "$LOCAL"; wait "$LOCAL" || true; rm url
+    serve --fault expired-token:5,DeleteEndpoint
+    run -0 sm-endpoint guard --poll 0.2 -- bash -c "sm-endpoint up two --model s3://models/e2b/ --instance ml.g6.xlarge --role $ROLE --image x --no-wait"
+    [[ $output = *"two@us-east-1 STILL RUNS: the credentials have expired"*"two@us-east-1 is gone"* ]]
+    nothing_alive
+}
+
+@test "denied in the middle of a delete: 77, what is gone and what is not; the next run ends it" {
+    serve --fault denied:1,DeleteEndpointConfig
+    up one >/dev/null 2>&1
+    run -77 sm-endpoint delete one
+    [[ $output = *"the endpoint is gone, what it was made from is not"*AccessDenied* ]]
+    nothing_alive
+    run ! gone_from_journal one
+    sm-endpoint delete one
+    gone_from_journal one
+}
+
+@test "throttled without end: 75, not a crash and not a yes" {
+    serve --fault throttle:100000,DeleteEndpoint
+    up one >/dev/null 2>&1
+    run -75 sm-endpoint delete one --timeout 1 --poll 0.2
+    [[ $output = *"may still run"*"Rate exceeded"* ]]
+}
+
+@test "the disk is full when the second line is journalled: what the first one allowed is taken back, 74" {
+    serve
+    mkdir -p "$(dirname "$JOURNAL")"
+    head -c 850 /dev/zero | tr '\0' '\n' >"$JOURNAL"
+    trap '' XFSZ                # the journal cannot grow past 1 KiB: a write is cut short
+    (ulimit -f 1; up one >out 2>err) && return 1
+    [ "$(jq -s length "$JOURNAL")" -eq 1 ]
+    grep -q "journal.jsonl: cannot be written" err
+    holds '[.regions[] | (.endpoint, ."endpoint-config", .model) // {} | length] | add == 0' state/state.json
+    ! grep -q '"call":"CreateEndpoint"' "$JOURNAL"
+}
+
+@test "a command that outlives its guard can create nothing more" {
+    serve
+    cat >late.sh <<END
+sleep 3
+timeout 60 sm-endpoint up late --model s3://models/e2b/ --instance ml.g6.xlarge --role $ROLE --image x --no-wait >late.out 2>late.err
+echo \$? >late.rc
+END
+    setsid sm-endpoint guard --poll 0.2 -- bash -c ": guard-of-${BATS_TEST_TMPDIR##*/}-; setsid bash late.sh & sleep 100" >/dev/null 2>&1 3>&- </dev/null &
+    GUARD=$!
+    sleep 1
+    kill -9 "$GUARD"
+    local i
+    for i in $(seq 100); do [ ! -s late.rc ] || break; sleep 0.1; done
+    [ "$(cat late.rc)" -eq 69 ]
+    grep -q 'its guard\|guard that watches over this has ended' late.err
+    [ -z "$(sm-endpoint list)" ]
+    holds '[.regions[]? | (.endpoint, ."endpoint-config", .model) // {} | length] | add // 0 == 0' state/state.json
+}
+
+@test "a container that answered pings and then died is no success: 69" {
+    SPEED=100 serve --fault die:50s
+    up one --no-wait >/dev/null 2>&1
+    local i
+    for i in $(seq 150); do
+        if [[ $(sm-endpoint status one) = *InService* && $(sm-endpoint facts one | jq .serving_at_end) = false ]]; then break; fi
+        sleep 0.1
+    done
+    run -69 sm-endpoint wait one --poll 0.2
+    [[ $output = *"InService, but its container answered pings and then died"* ]]
+    sm-endpoint delete one
+}
+
+@test "sweep-up takes the configs, models and schedules that were left over, and nothing that is not ours" {
+    serve
+    up one --expires 2h >/dev/null 2>&1
+    local op
+    for op in DeleteEndpoint; do
+        curl -sf --aws-sigv4 aws:amz:us-east-1:sagemaker --user "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" "$AWS_ENDPOINT_URL/" -H 'Content-Type: application/x-amz-json-1.1' \
+            -H "X-Amz-Target: SageMaker.$op" -d '{"EndpointName":"one"}'
+    done
+    curl -sf --aws-sigv4 aws:amz:us-east-1:sagemaker --user "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" "$AWS_ENDPOINT_URL/" -H 'Content-Type: application/x-amz-json-1.1' \
+        -H "X-Amz-Target: SageMaker.CreateModel" -d "{\"ModelName\":\"theirs\",\"ExecutionRoleArn\":\"$ROLE\",\"PrimaryContainer\":{\"Image\":\"x\"}}" >/dev/null
+    nothing_alive
+    rm "$JOURNAL"
+    sm-endpoint guard --sweep-up --region us-east-1 2>err
+    grep -q 'deleting one@us-east-1' err
+    holds '[.regions[] | (."endpoint-config", .schedule) // {} | length] | add == 0' state/state.json
+    holds '.regions["us-east-1"].model | keys == ["theirs"]' state/state.json
+}
+
+@test "an instance type without a price: price unknown, null; another region's is named" {
+    serve
+    timeout 60 sm-endpoint up one --model s3://models/e2b/ --instance ml.g5.xlarge --role "$ROLE" --image "$IMAGE" --poll 0.2 >out 2>err
+    grep -q 'price unknown (ml.g5.xlarge is not in data/prices.json)' err
+    ! grep -q 'USD' err
+    sm-endpoint list --json | holds '.usd == null'
+    sm-endpoint list | grep -q 'price unknown'
+    sm-endpoint delete one
+}
+
+@test "credentials: web identity, container, instance metadata, SSO and aws login through the CLI; each is named" {
+    serve
+    local url=$AWS_ENDPOINT_URL secret=$AWS_SECRET_ACCESS_KEY
+    unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
+    echo token-of-the-platform >token
+    AWS_WEB_IDENTITY_TOKEN_FILE=token AWS_ROLE_ARN=$ROLE sm-endpoint list -v 2>err
+    grep -q "from the web identity $ROLE" err
+    AWS_CONTAINER_CREDENTIALS_FULL_URI=$url/credentials sm-endpoint list -v 2>err
+    grep -q 'from the container' err
+    AWS_EC2_METADATA_DISABLED=false AWS_EC2_METADATA_SERVICE_ENDPOINT=$url sm-endpoint list -v 2>err
+    grep -q 'from the instance metadata' err
+    mkdir path
+    cat >path/aws <<END
+#!/bin/bash
+echo "\$*" >>"$PWD/asked"
+printf '{"Version":1,"AccessKeyId":"AKIDEXAMPLE","SecretAccessKey":"%s"}' '$secret'
+END
+    chmod +x path/aws
+    printf '[profile s]\nsso_session = x\n[profile l]\nlogin_session = arn:aws:iam::1:user/u\n' >config
+    PATH=$PWD/path:$PATH AWS_CONFIG_FILE=config sm-endpoint list -v --profile s 2>err
+    grep -q 'from the aws configure export-credentials s' err
+    PATH=$PWD/path:$PATH AWS_CONFIG_FILE=config sm-endpoint list -v --profile l 2>>err
+    diff asked <(printf 'configure export-credentials --format process --profile %s\n' s l)
+    ! grep -qF "$secret" err
+    printf '#!/bin/bash\necho "The SSO session has expired" >&2\nexit 255\n' >path/aws
+    PATH=$PWD/path:$PATH AWS_CONFIG_FILE=config run -77 sm-endpoint list --profile s
+    [[ $output = *"The SSO session has expired"* ]]
+}
+
+@test "credentials that end are renewed in a long run, before and when the account calls them expired" {
+    serve --fault lag
+    cat >keys <<END
+#!/bin/bash
+echo asked >>"$PWD/asked"
+printf '{"Version":1,"AccessKeyId":"AKIDEXAMPLE","SecretAccessKey":"%s","Expiration":"%s"}' '$AWS_SECRET_ACCESS_KEY' "\$(date -u -d '+2 seconds' +%FT%TZ)"
+END
+    chmod +x keys
+    printf '[default]\ncredential_process = %s\n' "$PWD/keys" >config
+    export AWS_CONFIG_FILE=$PWD/config
+    unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
+    up one --no-wait >/dev/null 2>&1
+    : >asked
+    run -75 sm-endpoint wait one --poll 0.3 --timeout 5
+    [ "$(wc -l <asked)" -ge 2 ]
+    [ "$(wc -l <asked)" -le 6 ]
+}
+
+@test "no secret in a core file: none is written" {
+    serve --fault lag
+    up one --no-wait >/dev/null 2>&1
+    ulimit -c unlimited || skip "core files cannot be allowed here"
+    sm-endpoint wait one --poll 0.2 2>/dev/null 3>&- &
+    local waiting=$!
+    sleep 1
+    awk '/Max core file size/ { exit !($5 <= 1 && $6 <= 1) }' "/proc/$waiting/limits"
+    grep -zqv "$AWS_SECRET_ACCESS_KEY" "/proc/$waiting/cmdline"
+    kill -9 "$waiting"
+}
