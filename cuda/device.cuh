@@ -92,8 +92,10 @@ GK_DEVICE bool last_of(unsigned *count, unsigned all, unsigned *flag)
 /* The whole grid asks for the next matrices, a line of 128 bytes at a time. */
 GK_DEVICE void ask_ahead(const struct gk_ahead (&ahead)[2])
 {
+    const size_t blocks = (size_t)gridDim.x * gridDim.y * gridDim.z, block = blockIdx.x + gridDim.x * (blockIdx.y + (size_t)gridDim.y * blockIdx.z);
+
     for (int i = 0; i < 2; i++)
-        for (uint32_t at = (blockIdx.x * GK_THREADS + threadIdx.x) * 128; at < ahead[i].bytes; at += gridDim.x * GK_THREADS * 128)
+        for (size_t at = (block * GK_THREADS + threadIdx.x) * 128; at < ahead[i].bytes; at += blocks * GK_THREADS * 128)
             prefetch_l2((const uint8_t *)ahead[i].p + at);
 }
 

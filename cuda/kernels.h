@@ -14,7 +14,7 @@
  *
  * Sums have one fixed order for a given launch, so a result does not depend on timing.  Bound, each output of a linear: |y - exact| <= (2^-16 + (cols / 16 + 16) 2^-23) sum |w x|.
  *
- * K and V: bf16, in pages of GK_PAGE positions, a pool a layer: page p of a layer at p * gk_page_values(): K as [kv_heads][GK_PAGE][head_dim], V as [kv_heads][head_dim][GK_PAGE].
+ * K and V: bf16, zeroed when allocated, in pages of GK_PAGE positions, a pool a layer: page p of a layer at p * gk_page_values(): K as [kv_heads][GK_PAGE][head_dim], V as [kv_heads][head_dim][GK_PAGE].
  */
 #ifndef CUDA_KERNELS_H
 #define CUDA_KERNELS_H
@@ -25,7 +25,8 @@
 extern "C" {
 #endif
 
-enum { GK_PAGE = 32, GK_SEGMENTS = 3, GK_OUTS = 3, GK_THREADS = 256, GK_END_BYTES = 64, GK_ROUTE_BYTES = 13312 };   /* the last two: shared memory of a linear's end */
+enum { GK_PAGE = 32, GK_SEGMENTS = 3, GK_OUTS = 3, GK_THREADS = 256, GK_END_BYTES = 64, GK_ROUTE_BYTES = 13312, GK_STRIPE = 128, GK_ATTEND_BYTES = 8544 };
+/* The *_BYTES are shared memory: of a linear's end, of routing, of attention before its rows. */
 
 /* A matrix [rows, cols] as in the file, rows one after another, 16-byte aligned, cols a multiple of 32.  int4: two a byte, low half first, level + 8, one scale (16 bits) for
  * every 32 << scale_shift columns; int8, e4m3: one f32 scale a row. */
@@ -154,7 +155,7 @@ struct gk_attend {
     const uint16_t *q; int ldq;
     struct gk_cache cache;
     const struct gk_token *token;
-    int splits;                                 /* blocks that share the positions of one token and head group */
+    int splits;                                 /* blocks that may share the positions of one token and head group, GK_STRIPE at a time in turn */
     float *partial;                             /* gk_attend_partial() floats */
     unsigned *count;                            /* gk_attend_groups() */
     struct gk_out out;                          /* [heads * head_dim], raw */
@@ -181,7 +182,7 @@ struct gk_embed {               /* h = row(id) * scale; out[i] prepared from it 
 /* out[i] = prepared vectors from h rows, e.g. the final norm of chosen tokens: token t of the output is row from[t] of h. */
 struct gk_prepare { int tokens, n; float eps; const float *h; const int *from; struct gk_out out[GK_OUTS]; int outs; };
 
-/* Plain read of n bytes, 16 a thread: what bandwidth is measured against. */
+/* Plain read of n bytes, a multiple of 16: what bandwidth is measured against.  *sink ^= all words. */
 struct gk_read { const void *p; uint64_t bytes; unsigned *sink; };
 
 /* --- a launch ---------------------------------------------------------------------------------------------------------- */

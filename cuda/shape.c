@@ -78,11 +78,46 @@ static const char *shape_finish(struct gk_launch *l)
     return NULL;
 }
 
+static const char *shape_attend(struct gk_launch *l)
+{
+    const struct gk_attend *a = &l->a.attend;
+
+    if (a->head_dim % 32 || a->head_dim > 512 || a->kv_heads < 1 || a->heads % a->kv_heads || a->splits < 1 || a->tokens < 1)
+        return "heads are no multiple of KV heads, or a head no multiple of 32 columns up to 512";
+    l->grid[0] = (unsigned)a->splits;
+    l->grid[1] = (unsigned)gk_head_groups(a->heads, a->kv_heads);
+    l->grid[2] = (unsigned)a->tokens;
+    l->shared = (unsigned)(GK_ATTEND_BYTES + 8 * (a->head_dim + 2) * 4);
+    return NULL;
+}
+
+static const char *shape_rows(struct gk_launch *l, int tokens, int columns)
+{
+    if (tokens < 1 || columns < 32 || columns % 32)
+        return "columns are no multiple of 32, or no tokens";
+    l->grid[0] = (unsigned)tokens, l->grid[1] = l->grid[2] = 1;
+    l->shared = GK_END_BYTES;
+    return NULL;
+}
+
+static const char *shape_read(struct gk_launch *l, const struct gk_device *d)
+{
+    if (l->a.read.bytes % 16)
+        return "bytes are no multiple of 16";
+    l->grid[0] = 4 * (unsigned)d->sms, l->grid[1] = l->grid[2] = 1;
+    l->shared = 0;
+    return NULL;
+}
+
 const char *gk_shape(struct gk_launch *l, const struct gk_device *d)
 {
     switch (l->kernel) {
     case GK_LINEAR: return shape_linear(l, d);
     case GK_FINISH: return shape_finish(l);
-    default: return "no such kernel";
+    case GK_ATTEND: return shape_attend(l);
+    case GK_EMBED: return shape_rows(l, l->a.embed.tokens, l->a.embed.table.cols);
+    case GK_PREPARE: return shape_rows(l, l->a.prepare.tokens, l->a.prepare.n);
+    case GK_READ: return shape_read(l, d);
     }
+    return "no such kernel";
 }

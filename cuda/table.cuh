@@ -5,7 +5,7 @@
 
 const void *gk_linear_kernel(const struct gk_linear *a);
 const void *gk_finish_kernel();
-const void *gk_attend_kernel(const struct gk_attend *a);
+const void *gk_attend_kernel();
 const void *gk_embed_kernel();
 const void *gk_prepare_kernel();
 const void *gk_read_kernel();

@@ -435,6 +435,7 @@ void __tsan_func_exit() {}
 void __tsan_read_range(void *p, size_t n) { watch((uintptr_t)p, n, READ); }
 void __tsan_write_range(void *p, size_t n) { watch((uintptr_t)p, n, WRITE); }
 uint32_t __tsan_atomic32_fetch_add(uint32_t *p, uint32_t v, int) { watch((uintptr_t)p, 4, ATOMIC); return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
+uint32_t __tsan_atomic32_fetch_xor(uint32_t *p, uint32_t v, int) { watch((uintptr_t)p, 4, ATOMIC); return __atomic_fetch_xor(p, v, __ATOMIC_RELAXED); }
 uint32_t __tsan_atomic32_exchange(uint32_t *p, uint32_t v, int) { watch((uintptr_t)p, 4, ATOMIC); return __atomic_exchange_n(p, v, __ATOMIC_RELAXED); }
 }
 #else

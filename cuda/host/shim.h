@@ -96,6 +96,7 @@ static inline unsigned shim_ballot(unsigned mask, bool yes, const char *file, in
 /* One fiber runs at a time; to the detector these are atomic. */
 #define atomicAdd(p, v) __atomic_fetch_add(p, v, __ATOMIC_RELAXED)
 #define atomicExch(p, v) __atomic_exchange_n(p, v, __ATOMIC_RELAXED)
+#define atomicXor(p, v) __atomic_fetch_xor(p, v, __ATOMIC_RELAXED)
 #define __threadfence() ((void)0)
 
 /* --- the machine instructions of device.cuh ---------------------------------------------------------------------------- */
