@@ -285,7 +285,9 @@ void run_block(unsigned threads_x, unsigned threads_y)
 /* The last access of each kind to two bytes: in which epoch, by whom, and how many __syncwarp that thread's warp had seen. */
 struct access { uint32_t epoch; uint16_t thread; uint16_t syncs; };
 struct cell { access write, read, atomic; };
-constexpr uint16_t SEVERAL = 0xffff;
+constexpr uint16_t SEVERAL = 0xffff, LANES = 0x8000;      /* threads of several warps; or several lanes of the warp whose number follows */
+
+constexpr size_t GUARD = 256;           /* bytes on each side of memory, so that no two regions touch */
 
 struct region { uintptr_t start; size_t bytes; const char *name; bool lent; cell *cells; region *next; };
 region *regions, shared_region, static_region;
@@ -317,7 +319,7 @@ region *find(uintptr_t p)
 const region *nearest(uintptr_t p, size_t *past)
 {
     const region *best = NULL;
-    *past = 4096;
+    *past = GUARD;
     for (const region *r = regions; r; r = r->next)
         if (p >= r->start + r->bytes && p - r->start - r->bytes < *past)
             best = r, *past = p - r->start - r->bytes;
@@ -342,13 +344,21 @@ bool concurrent(const access &was, int thread)
 {
     if (was.epoch != epoch || was.thread == thread)
         return false;
-    return was.thread == SEVERAL || was.thread / 32 != thread / 32 || was.syncs == (uint16_t)warps[thread / 32].syncs;
+    if (was.thread == SEVERAL)
+        return true;
+    const int warp = was.thread & LANES ? was.thread & ~LANES : was.thread / 32;
+    return warp != thread / 32 || was.syncs == (uint16_t)warps[warp].syncs;
 }
 void note(access &a, int thread)
 {
-    /* Several readers are one that no thread can be: a later writer is in conflict with all of them, if in the same warp until its next barrier. */
-    const bool several = a.epoch == epoch && a.thread != thread && !(a.thread != SEVERAL && a.thread / 32 == thread / 32);
-    a = {epoch, several ? SEVERAL : (uint16_t)thread, (uint16_t)warps[thread / 32].syncs};
+    const int warp = thread / 32;
+    const uint16_t syncs = (uint16_t)warps[warp].syncs;
+    uint16_t who = (uint16_t)thread;
+    if (a.epoch == epoch && a.thread != thread) {
+        const bool same = a.thread != SEVERAL && (a.thread & LANES ? a.thread & ~LANES : a.thread / 32) == warp;
+        who = !same ? SEVERAL : a.syncs == syncs ? (uint16_t)(LANES | warp) : who;
+    }
+    a = {epoch, who, syncs};
 }
 
 enum how { READ, WRITE, ATOMIC };
@@ -379,8 +389,8 @@ void watch(uintptr_t p, size_t n, how h)
         cell &c = r->cells[i];
         const access *bad = concurrent(c.write, running) ? &c.write : h != READ && concurrent(c.read, running) ? &c.read : h != ATOMIC && concurrent(c.atomic, running) ? &c.atomic : NULL;
         if (bad) {
-            char other[32] = "several threads";
-            if (bad->thread != SEVERAL)
+            char other[32] = "other threads";
+            if (!(bad->thread & LANES))
                 snprintf(other, sizeof other, "thread %d", bad->thread);
             fault("race: %s of '%s' at byte %zu, which %s %s with no barrier between", h == READ ? "read" : h == WRITE ? "write" : "atomic", r->name, 2 * i, other,
                 bad == &c.read ? "read" : "wrote");
@@ -473,14 +483,14 @@ static void drop_region(const void *p)
         }
 }
 
-/* A guard of 256 bytes each side, so that no two regions touch. */
 void *gk_host_alloc(size_t bytes, const char *name)
 {
-    const size_t guard = WATCHES ? 256 : 0, whole = (bytes + 255) / 256 * 256 + 2 * guard;
-    unsigned char *p = (unsigned char *)aligned_alloc(256, WATCHES ? whole : (bytes + 255) / 256 * 256);
-    if (!p)
+    const size_t guard = WATCHES ? GUARD : 0;
+    void *all = NULL;
+    if (posix_memalign(&all, 256, bytes + 2 * guard))   /* not a byte more: under ASan its own guards lie beyond */
         return NULL;
-    memset(p, 0, WATCHES ? whole : (bytes + 255) / 256 * 256);
+    unsigned char *const p = (unsigned char *)all;
+    memset(p, 0, bytes + 2 * guard);
     if (!add_region(p + guard, bytes, name, false)) {
         free(p);
         return NULL;
@@ -492,7 +502,7 @@ void gk_host_free(void *p)
     if (!p)
         return;
     drop_region(p);
-    free((unsigned char *)p - (WATCHES ? 256 : 0));
+    free((unsigned char *)p - (WATCHES ? GUARD : 0));
 }
 bool gk_host_lend(const void *p, size_t bytes, const char *name) { return add_region((void *)(uintptr_t)p, bytes, name, true); }
 void gk_host_unlend(const void *p) { drop_region(p); }
@@ -502,9 +512,10 @@ const char *gk_host_run(void (*with)(const void *, const void *), const void *ke
     assert(block <= MAX_THREADS && !inside);
     threads = (int)block;
     dynamic_bytes = shared;
-    dynamic = (unsigned char *)aligned_alloc(256, (shared + 511) / 256 * 256);
-    if (!dynamic)
+    void *room = NULL;
+    if (posix_memalign(&room, 256, shared + (WATCHES ? GUARD : 1)))
         return "no memory for shared memory";
+    dynamic = (unsigned char *)room;
     entry = with, entry_kernel = kernel, entry_argument = argument;
     faulted = false;
     shared_region = {(uintptr_t)dynamic, shared, "shared memory", false, WATCHES ? cells_for(shared) : NULL, NULL};

@@ -1,0 +1,30 @@
+/* Each of the shim's detectors finds a fault planted for it, and nothing where there is none. */
+#include "judge.h"
+#include "faults.h"
+
+int main(void)
+{
+    static uint32_t stranger[GK_THREADS + 64];
+    const unsigned grid[3] = {2, 1, 1};
+
+    for (int i = 0; i < fault_case_count; i++) {
+        const struct fault_case &c = fault_cases[i];
+        const bool needs_watch = c.words && strncmp(c.words, "divergence", 10) && strncmp(c.words, "a mask", 6);
+        if (needs_watch && !gk_host_watches()) {
+            printf("skipped: %s: this build does not watch memory\n", c.name);
+            continue;
+        }
+        struct fault_args a = {device<uint32_t>(64, "input"), c.n, device<uint32_t>(GK_THREADS, "global"), NULL, (uint32_t *)malloc(sizeof stranger)};
+        uint32_t *lent = (uint32_t *)calloc(GK_THREADS, 4);
+        a.lent = lent;
+        (void)gk_host_lend(lent, GK_THREADS * 4, "lent");
+        const char *fault = gk_host_kernel(c.kernel, a, grid, GK_THREADS, GK_THREADS * 4);
+        printf("%s: %s\n", c.name, fault ? fault : "no fault");
+        CHECK(c.words ? fault && strstr(fault, c.words) : !fault, "%s: expected %s", c.name, c.words ? c.words : "no fault");
+        gk_host_unlend(lent);
+        free(lent);
+        free(a.stranger);
+        free_all();
+    }
+    return finish_tests();
+}
