@@ -1,7 +1,6 @@
 /* gpu-serve: a build directory behind HTTP: SageMaker's container contract and OpenAI's API, with continuous batching. */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,45 +10,13 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/opt.h"
+#include "base/stop.h"
 #include "serve/api.h"
 #include "serve/log.h"
 
 #define GIB (1024.0 * 1024 * 1024)
 #define MEMORY_READS 3
 #define MEMORY_LEAST (64u << 20)    /* bytes; above any L3 that a few threads fill */
-
-static int signal_pipe[2];
-
-static void on_signal(int sig)
-{
-    static volatile sig_atomic_t again;
-    unsigned char byte = (unsigned char)sig;
-    if (again++) _exit(128 + sig);      /* asked twice: at once */
-    if (write(signal_pipe[1], &byte, 1) < 0) _exit(128 + sig);
-}
-
-static void catch_signals(void)
-{
-    struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    if (pipe(signal_pipe)) die_msg(EXIT_TEMPFAIL, "cannot make a pipe: %s", strerror(errno));
-    sigaction(SIGTERM, &a, NULL);
-    sigaction(SIGINT, &a, NULL);
-    sigaction(SIGHUP, &a, NULL);
-    sigaction(SIGPIPE, &(struct sigaction){.sa_handler = SIG_IGN}, NULL);      /* a client that hangs up is no reason to end */
-}
-
-/* Until a signal comes (returned) or, with until_eof, stdin ends (0). */
-static int wait_for_the_end(bool until_eof)
-{
-    struct pollfd p[2] = {{.fd = signal_pipe[0], .events = POLLIN}, {.fd = until_eof ? 0 : -1, .events = POLLIN}};
-    char dropped[4096];
-    unsigned char sig = 0;
-    for (;;) {
-        if (poll(p, 2, -1) < 0) continue;
-        if (p[0].revents && read(signal_pipe[0], &sig, 1) == 1) return sig;
-        if (p[1].revents && read(0, dropped, sizeof dropped) <= 0 && errno != EINTR) return 0;
-    }
-}
 
 /* Whoever held the other end of stdin is gone, and what still runs is for nobody: it may not keep the process for longer. */
 #define EOF_SECONDS 2
@@ -215,7 +182,7 @@ int main(int argc, char **argv)
     struct http_server *http = http_server_start(&o.http, api_handle, api, &e);
     struct engine *en = http ? engine_open(o.model, &o.engine, &e) : NULL;
     if (!en) die(&e);
-    catch_signals();
+    stop_catch(true);
     o.batch.kv_tokens = kv_tokens(en, o.batch.kv_tokens, o.batch.max_running);
     log_start(en, o.model, o.batch.kv_tokens);
     struct batch *batch = batch_start(en, &o.batch, &e);
@@ -223,7 +190,8 @@ int main(int argc, char **argv)
     char *name = o.name ? xstrdup(o.name) : model_name(o.model);
     api_ready(api, en, batch, name);
     announce(http_server_url(http));
-    int sig = wait_for_the_end(o.until_eof);
+    int sig;
+    while ((sig = stop_asked(o.until_eof, -1)) == STOP_NOT_YET) {}
     serve_log_http("Shutting down");
     if (sig == 0) limit_the_end();
     api_drain(api);

@@ -1,6 +1,5 @@
 /* sm-local: a SageMaker on this machine that really serves: rehearsals of deployments, with every fault on demand and nothing billed. */
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +7,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/opt.h"
+#include "base/stop.h"
 #include "rehearse/auth.h"
 #include "rehearse/endpoint.h"
 #include "rehearse/faults.h"
@@ -30,24 +30,6 @@ struct options {
     struct opt_list faults, commands;
     bool until_eof;
 };
-
-static int signal_pipe[2];
-
-static void on_signal(int sig)
-{
-    unsigned char byte = (unsigned char)sig;
-    if (write(signal_pipe[1], &byte, 1) < 0) _exit(128 + sig);
-}
-
-static void catch_signals(void)
-{
-    struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    if (pipe(signal_pipe)) die_msg(EXIT_TEMPFAIL, "cannot make a pipe: %s", strerror(errno));
-    sigaction(SIGTERM, &a, NULL);
-    sigaction(SIGINT, &a, NULL);
-    sigaction(SIGHUP, &a, NULL);
-    sigaction(SIGPIPE, &(struct sigaction){.sa_handler = SIG_IGN}, NULL);
-}
 
 static void parse(struct options *o, int argc, char **argv)
 {
@@ -129,9 +111,6 @@ static void open_account(struct world *w, const struct options *o)
 /* What is due, again and again, until a signal comes (returned), or 0: stdin has ended, or nothing was asked for long. */
 static int run(struct world *w, const struct options *o)
 {
-    struct pollfd p[2] = {{.fd = signal_pipe[0], .events = POLLIN}, {.fd = o->until_eof ? 0 : -1, .events = POLLIN}};
-    char dropped[4096];
-    unsigned char sig = 0;
     for (;;) {
         struct err e = {0};
         pthread_mutex_lock(&w->lock);
@@ -142,9 +121,8 @@ static int run(struct world *w, const struct options *o)
         double idle = clock_seconds() - w->last_call;
         pthread_mutex_unlock(&w->lock);
         if (o->until_idle > 0 && idle > o->until_idle) return 0;
-        if (poll(p, 2, busy ? TICK_MS : IDLE_TICK_MS) <= 0) continue;
-        if (p[0].revents && read(signal_pipe[0], &sig, 1) == 1) return sig;
-        if (p[1].revents && read(0, dropped, sizeof dropped) <= 0 && errno != EINTR) return 0;
+        int sig = stop_asked(o->until_eof, busy ? TICK_MS : IDLE_TICK_MS);
+        if (sig != STOP_NOT_YET) return sig;
     }
 }
 
@@ -171,7 +149,7 @@ int main(int argc, char **argv)
     struct world *w = world_open(dir, &e);
     if (!w) die(&e);
     open_account(w, &o);
-    catch_signals();
+    stop_catch(false);
     struct http_server *http = http_server_start(&o.http, server_handle, w, &e);
     if (!http) die(&e);
     pthread_mutex_lock(&w->lock);

@@ -39,19 +39,25 @@ void buf_char(struct buf *b, char c)
     buf_add(b, &c, 1);
 }
 
-void buf_printf(struct buf *b, const char *fmt, ...)
+void buf_vprintf(struct buf *b, const char *fmt, va_list ap)
 {
-    va_list ap, again;
-    va_start(ap, fmt);
+    va_list again;
     va_copy(again, ap);
     int n = vsnprintf(NULL, 0, fmt, ap);
-    va_end(ap);
     if (n < 0)
         die_msg(EXIT_BUG, "bad format");
     buf_reserve(b, (size_t)n);
     vsnprintf(b->data + b->n, (size_t)n + 1, fmt, again);
     va_end(again);
     b->n += (size_t)n;
+}
+
+void buf_printf(struct buf *b, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(b, fmt, ap);
+    va_end(ap);
 }
 
 void buf_free(struct buf *b)

@@ -1,4 +1,5 @@
 #include "base/err.h"
+#include "base/buf.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -212,15 +213,10 @@ char *xstrndup(const char *s, size_t n)
 
 char *xasprintf(const char *fmt, ...)
 {
-    va_list ap, again;
+    struct buf b = BUF_INIT;
+    va_list ap;
     va_start(ap, fmt);
-    va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
+    buf_vprintf(&b, fmt, ap);
     va_end(ap);
-    if (n < 0)
-        die_msg(EXIT_BUG, "bad format");
-    char *s = xmalloc((size_t)n + 1);
-    vsnprintf(s, (size_t)n + 1, fmt, again);
-    va_end(again);
-    return s;
+    return b.data;
 }
