@@ -147,6 +147,9 @@ GK_DEVICE pair8 join(const float *split, size_t step, int splits, int head_dim, 
 __global__ void __launch_bounds__(GK_THREADS, 2) attend(const __grid_constant__ struct gk_attend a)
 {
     GK_DYNAMIC(memory);
+    ask_ahead(a.ahead);
+    wait_for_previous();
+    let_next_start();
     float *const scores = (float *)memory;                              /* [8][SCORES] */
     uint8_t *const probs = memory + HEADS * SCORES * 4;                 /* [8][PROBS] */
     float *const shrink = (float *)(probs + HEADS * PROBS);             /* [8] */
@@ -161,7 +164,6 @@ __global__ void __launch_bounds__(GK_THREADS, 2) attend(const __grid_constant__ 
     const uint16_t *q = a.q + (size_t)token * (size_t)a.ldq + (size_t)(first_head + min(g, heads - 1)) * 2 * (size_t)a.head_dim;
     float out[MOST_TILES][4] = {}, most = -INFINITY, sum = 0;
 
-    ask_ahead(a.ahead);
     if ((int)blockIdx.x >= splits)
         return;
     for (int i = (int)blockIdx.x; i < s.stripes; i += splits) {

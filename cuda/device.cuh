@@ -57,6 +57,19 @@ GK_DEVICE float f16_value(uint32_t bits)
     asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"((unsigned short)bits));
     return f;
 }
+/* Programmatic dependent launch: until here nothing may be touched that an earlier kernel writes; from there on the next kernel's blocks may take free places. */
+GK_DEVICE void wait_for_previous()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+GK_DEVICE void let_next_start()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 /* What other blocks wrote: from the second cache. */
 GK_DEVICE float4 load_l2(const float *p) { return __ldcg((const float4 *)p); }
 #endif

@@ -10,6 +10,8 @@ namespace {
 __global__ void __launch_bounds__(GK_THREADS, 4) embed(const __grid_constant__ struct gk_embed a)
 {
     GK_DYNAMIC(memory);
+    wait_for_previous();
+    let_next_start();
     const int token = (int)blockIdx.x, n = a.table.cols, id = a.token[token].id;
     float *h = a.h + (size_t)token * (size_t)n, sum = 0;
 
@@ -27,6 +29,8 @@ __global__ void __launch_bounds__(GK_THREADS, 4) embed(const __grid_constant__ s
 __global__ void __launch_bounds__(GK_THREADS, 4) prepare(const __grid_constant__ struct gk_prepare a)
 {
     GK_DYNAMIC(memory);
+    wait_for_previous();
+    let_next_start();
     const int token = (int)blockIdx.x;
     const float *h = a.h + (size_t)(a.from ? a.from[token] : token) * (size_t)a.n;
     float sum = 0;
@@ -39,6 +43,7 @@ __global__ void __launch_bounds__(GK_THREADS, 4) prepare(const __grid_constant__
 /* 16 bytes a thread, four on their way. */
 __global__ void __launch_bounds__(GK_THREADS, 4) read(const __grid_constant__ struct gk_read a)
 {
+    wait_for_previous();
     const uint4 *p = (const uint4 *)a.p;
     const size_t n = a.bytes / 16, step = (size_t)gridDim.x * GK_THREADS;
     uint32_t all = 0;

@@ -100,28 +100,88 @@ template <bool BLOCK> GK_DEVICE void join_experts(const struct gk_residual &f, f
     }
 }
 
-template <bool BLOCK> GK_DEVICE void finish_residual(const struct gk_linear &a, int token, float *shared)
+/* h + y r w, then times scalar. */
+GK_DEVICE pair8 added(const pair8 &h, const pair8 &y, float r, const pair8 &w, float scalar)
+{
+    pair8 x;
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        x.v[i] = (h.v[i] + y.v[i] * r * w.v[i]) * scalar;
+    return x;
+}
+
+/* One token, by a warp. */
+GK_DEVICE void finish_residual_of(const struct gk_linear &a, int token, float *shared)
 {
     const struct gk_residual &f = a.f.residual;
     float *y = a.y + (size_t)token * (size_t)a.ldy, *h = f.h + (size_t)token * (size_t)f.n;
     float sum = 0;
 
     if (a.finish == GK_EXPERTS)
-        join_experts<BLOCK>(f, a.eps, y, token, shared);
-    for (int p = rank_in_team<BLOCK>(); p < f.n / 8; p += team_size<BLOCK>())
+        join_experts<false>(f, a.eps, y, token, shared);
+    for (int p = lane_id(); p < f.n / 8; p += 32)
         sum += square(load8(y + 8 * p));
-    const float r = over_rms(team_sum<BLOCK>(sum, shared), f.n, a.eps);
+    const float r = over_rms(warp_sum(sum), f.n, a.eps);
     sum = 0;
-    for (int p = rank_in_team<BLOCK>(); p < f.n / 8; p += team_size<BLOCK>()) {
-        const pair8 add = normed(load8(y + 8 * p), r, f.w + 8 * p);
-        pair8 x = load8(h + 8 * p);
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            x.v[i] = (x.v[i] + add.v[i]) * f.scalar;
+    for (int p = lane_id(); p < f.n / 8; p += 32) {
+        const pair8 x = added(load8(h + 8 * p), load8(y + 8 * p), r, load8(f.w + 8 * p), f.scalar);
         store8(h + 8 * p, x);
         sum += square(x);
     }
-    put_outs<BLOCK>(f.out, f.outs, h, f.n, over_rms(team_sum<BLOCK>(sum, shared), f.n, a.eps), token);
+    put_outs<false>(f.out, f.outs, h, f.n, over_rms(warp_sum(sum), f.n, a.eps), token);
+}
+
+/* One token, by the block: the rest of the GPU waits for it, so everything is asked for at once and stays in registers. */
+GK_DEVICE void finish_residual(const struct gk_linear &a, int token, float *shared)
+{
+    constexpr int KEPT = GK_MOST_HIDDEN / 8 / GK_THREADS;
+    const struct gk_residual &f = a.f.residual;
+    float *y = a.y + (size_t)token * (size_t)a.ldy, *h = f.h + (size_t)token * (size_t)f.n;
+    pair8 vy[KEPT], vh[KEPT], vw[KEPT];
+    float sum = 0;
+
+    if (a.finish == GK_EXPERTS)
+        join_experts<true>(f, a.eps, y, token, shared);
+#pragma unroll
+    for (int i = 0; i < KEPT; i++) {
+        const int p = (int)threadIdx.x + i * GK_THREADS;
+        if (p < f.n / 8)
+            vy[i] = load8(y + 8 * p), vh[i] = load8(h + 8 * p), vw[i] = load8(f.w + 8 * p);
+    }
+#pragma unroll
+    for (int i = 0; i < KEPT; i++)
+        sum += (int)threadIdx.x + i * GK_THREADS < f.n / 8 ? square(vy[i]) : 0;
+    const float r = over_rms(team_sum<true>(sum, shared), f.n, a.eps);
+    sum = 0;
+#pragma unroll
+    for (int i = 0; i < KEPT; i++) {
+        const int p = (int)threadIdx.x + i * GK_THREADS;
+        if (p >= f.n / 8)
+            break;
+        vh[i] = added(vh[i], vy[i], r, vw[i], f.scalar);
+        store8(h + 8 * p, vh[i]);
+        sum += square(vh[i]);
+        if (f.outs && f.out[0].w)
+            vw[i] = load8(f.out[0].w + 8 * p);
+    }
+    const float r2 = over_rms(team_sum<true>(sum, shared), f.n, a.eps);
+    for (int o = 0; o < f.outs; o++) {
+        const struct gk_out &out = f.out[o];
+#pragma unroll
+        for (int i = 0; i < KEPT; i++) {
+            const int p = (int)threadIdx.x + i * GK_THREADS;
+            if (p >= f.n / 8)
+                break;
+            pair8 x = vh[i];
+            if (!out.raw) {
+                const pair8 w = !out.w ? ones() : o == 0 ? vw[i] : load8(out.w + 8 * p);
+#pragma unroll
+                for (int k = 0; k < 8; k++)
+                    x.v[k] = x.v[k] * r2 * w.v[k];
+            }
+            put_piece(out.x + (size_t)token * (size_t)out.ld, p, out.order, x.v);
+        }
+    }
 }
 
 /* --- heads ------------------------------------------------------------------------------------------------------------- */

@@ -12,6 +12,9 @@
  * 3. The block that finishes last of a group of rows (a head, or all) does what needs them together: norms, rope, residual, argmax.  Counters are zero before and after a launch.
  *    With tokens > 8 this is a launch of its own (GK_FINISH, a block a token and group).
  *
+ * Where the GPU can (compute capability 9), a kernel starts while the one before still finishes: it loads its first weights, then waits for it (wait_for_previous).  So weights must not
+ * be what a kernel just before has written.
+ *
  * Sums have one fixed order for a given launch, so a result does not depend on timing.  Bound, each output of a linear: |y - exact| <= (2^-16 + (cols / 16 + 16) 2^-23) sum |w x|.
  *
  * K and V: bf16, zeroed when allocated, in pages of GK_PAGE positions, a pool a layer: page p of a layer at p * gk_page_values(): K as [kv_heads][GK_PAGE][head_dim], V as [kv_heads][head_dim][GK_PAGE].
@@ -25,7 +28,7 @@
 extern "C" {
 #endif
 
-enum { GK_PAGE = 32, GK_SEGMENTS = 3, GK_OUTS = 3, GK_THREADS = 256, GK_END_BYTES = 64, GK_ROUTE_BYTES = 13312, GK_STRIPE = 128, GK_ATTEND_BYTES = 8544 };
+enum { GK_PAGE = 32, GK_SEGMENTS = 3, GK_OUTS = 3, GK_THREADS = 256, GK_MOST_HIDDEN = 6144, GK_END_BYTES = 64, GK_ROUTE_BYTES = 13312, GK_STRIPE = 128, GK_ATTEND_BYTES = 8544 };
 /* The *_BYTES are shared memory: of a linear's end, of routing, of attention before its rows. */
 
 /* A matrix [rows, cols] as in the file, rows one after another, 16-byte aligned, cols a multiple of 32.  int4: two a byte, low half first, level + 8, one scale (16 bits) for
@@ -80,7 +83,7 @@ struct gk_heads {               /* groups of head_dim rows: q heads, then k, the
 };
 struct gk_residual {            /* h += rms(y) w; h *= scalar; out[i] = prepared rms(h) out[i].w */
     float *h;                           /* [tokens][n] */
-    int n;
+    int n;                              /* <= GK_MOST_HIDDEN */
     const float *w;
     float scalar;
     struct gk_out out[GK_OUTS]; int outs;

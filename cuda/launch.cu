@@ -2,6 +2,16 @@
 #include "cuda/kernels.h"
 #include "cuda/table.cuh"
 
+/* kernels.h: compute capability 9 and up. */
+static bool starts_early()
+{
+    static const int major = [] {
+        int device = 0, n = 0;
+        return cudaGetDevice(&device) == cudaSuccess && cudaDeviceGetAttribute(&n, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess ? n : 0;
+    }();
+    return major >= 9;
+}
+
 const char *gk_cuda_launch(const struct gk_launch *l, void *stream)
 {
     const void *kernel = nullptr, *argument = nullptr;
@@ -15,6 +25,16 @@ const char *gk_cuda_launch(const struct gk_launch *l, void *stream)
     case GK_READ: kernel = gk_read_kernel(), argument = &l->a.read; break;
     }
     void *arguments[] = {(void *)argument};
-    const cudaError_t e = cudaLaunchKernel(kernel, dim3(l->grid[0], l->grid[1], l->grid[2]), dim3(GK_THREADS), arguments, l->shared, (cudaStream_t)stream);
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t c = {};
+    c.gridDim = dim3(l->grid[0], l->grid[1], l->grid[2]);
+    c.blockDim = dim3(GK_THREADS);
+    c.dynamicSmemBytes = l->shared;
+    c.stream = (cudaStream_t)stream;
+    c.attrs = &early;
+    c.numAttrs = starts_early() ? 1 : 0;
+    const cudaError_t e = cudaLaunchKernelExC(&c, kernel, arguments);
     return e == cudaSuccess ? nullptr : cudaGetErrorString(e);
 }

@@ -389,10 +389,10 @@ GK_DEVICE void finish_all(const struct gk_linear &a, unsigned char *room, end_ro
         for (int t = warp_id(); t < a.tokens; t += WARPS)
             finish_best(a.f.choice, t, (int)gridDim.x);
     } else if (a.tokens == 1) {
-        finish_residual<true>(a, 0, end.word);
+        finish_residual(a, 0, end.word);
     } else {
         for (int t = warp_id(); t < a.tokens; t += WARPS)
-            finish_residual<false>(a, t, end.word);
+            finish_residual_of(a, t, end.word);
     }
 }
 
@@ -410,11 +410,15 @@ template <int KIND, int COLUMNS> __global__ void __launch_bounds__(GK_THREADS, 2
     constexpr int DEPTH = COLUMNS == 64 ? 1 : 2;    /* chunks on their way */
     stored ring[DEPTH];
 
-    next.round = 0;
+    if (a.max_jobs)
+        wait_for_previous();            /* it says which experts */
     enter<KIND>(a, w, next);
     settle<KIND>(a, w, next);
     for (int i = 0; i < DEPTH; i++)
         ring[i] = load<KIND>(a, w, next);
+    if (!a.max_jobs)
+        wait_for_previous();
+    let_next_start();
     for (int round = 0; round < w.rounds; round++) {
         tile t = {};
         const bool has = find_tile<KIND>(a, tile_index(w, round), t);
@@ -467,6 +471,8 @@ __global__ void __launch_bounds__(GK_THREADS) finish(const __grid_constant__ str
     GK_DYNAMIC(memory);
     end_room &end = *(end_room *)memory;
 
+    wait_for_previous();
+    let_next_start();
     if (a.finish == GK_ROUTE)
         finish_route(a, *(route_room *)(memory + sizeof(end_room)));
     else if (a.finish == GK_HEADS || a.finish == GK_PLE) {
@@ -474,7 +480,7 @@ __global__ void __launch_bounds__(GK_THREADS) finish(const __grid_constant__ str
         if (i < groups)
             finish_token(a, i, (int)blockIdx.y);
     } else {
-        finish_residual<true>(a, (int)blockIdx.y, end.word);
+        finish_residual(a, (int)blockIdx.y, end.word);
     }
 }
 

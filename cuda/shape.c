@@ -35,6 +35,8 @@ static const char *check_linear(const struct gk_linear *a)
         return "a group is no multiple of 16 rows";
     if (a->finish == GK_HEADS && (a->f.heads.head_dim > 512 || a->f.heads.head_dim % 32))
         return "a head is no multiple of 32 columns, or more than 512";
+    if ((a->finish == GK_RESIDUAL || a->finish == GK_EXPERTS) && a->f.residual.n > GK_MOST_HIDDEN)
+        return "more hidden columns than a block keeps";
     if (a->finish == GK_ROUTE && (a->f.route.experts > GK_THREADS || a->tokens * a->f.route.top_k > MAX_CHOICES))
         return "too many experts, or choices";
     return NULL;

@@ -123,6 +123,8 @@ static inline uint32_t shim_to_bf16(float f)
 static inline uint4 load_weights(const void *p) { return *(const uint4 *)p; }
 static inline float4 load_l2(const float *p) { return *(const float4 *)p; }
 static inline void prefetch_l2(const void *) {}
+static inline void wait_for_previous() {}
+static inline void let_next_start() {}
 static inline uint32_t pack_bf16x2(float low, float high) { return shim_to_bf16(low) | shim_to_bf16(high) << 16; }
 static inline uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t c)
 {
