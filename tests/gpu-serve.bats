@@ -290,6 +290,17 @@ END
     until_metric vllm:num_requests_running 0
 }
 
+# Where AIPerf is: Q4_AIPERF, the bin/ of its environment, or what tests/peers/venv.sh aiperf makes.
+@test "aiperf drives it: streamed chat at four at once, every request good" {
+    local bin=${Q4_AIPERF:-$ROOT/build/peers/aiperf/bin}
+    [ -x "$bin/aiperf" ] || skip "aiperf is not installed: tests/peers/venv.sh aiperf"
+    serve
+    "$bin/python3" "$ROOT/tests/peers/word_tokenizer.py" tok "$("$bin/python3" -c 'import aiperf, os; print(os.path.dirname(aiperf.__file__))')/dataset/generator/assets/shakespeare.txt"
+    timeout 120 "$bin/aiperf" profile --model "$(curl -s "$URL/v1/models" | jq -r '.data[0].id')" --url "$URL" --endpoint-type chat --streaming --tokenizer tok --concurrency 4 \
+        --request-count 12 --warmup-request-count 4 --isl 16 --osl 8 --use-server-token-count --no-server-metrics --no-gpu-telemetry --ui none --artifact-dir out >aiperf.log 2>&1
+    holds '.request_count.avg == 12 and (.error_request_count.avg // 0) == 0 and .time_to_first_token.count == 12 and .output_token_count.avg <= 8' out/profile_export_aiperf.json
+}
+
 @test "SIGTERM finishes what runs, refuses what is new, exits 0" {
     serve
     post /v1/completions '{"prompt":"x","max_tokens":1500,"ignore_eos":true}' > out &
