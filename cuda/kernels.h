@@ -5,7 +5,7 @@
  *
  * Three ideas carry all kernels:
  * 1. Weights are the 16-row operand of mma.m16n8k16 (bf16, f32 sums), tokens the 8 columns: M = 1..8 costs what M = 1 does, a prompt's tokens are more columns.
- *    Every stored level is exact in bf16 (int4, int8, e4m3), and scales are applied to the f32 sums: value = level x scale, unrounded.  The sum over 32 columns of a group is
+ *    Every stored level is exact in bf16 (int4, int8, e4m3), and scales are applied to the f32 sums: value = level x scale, unrounded (or rounded to bf16, where asked for).  The sum over 32 columns of a group is
  *    formed before its scale, in the tensor core's order.
  * 2. Activations travel "prepared": x = hi + lo, two bf16 terms (relative error <= 2^-17), in the order that the next matrix's bytes come out of their words (gk_order).
  *    For 8 columns 8i .. 8i + 7: 8 hi, then 8 lo: 32 bytes.  A vector of n columns has room for gk_padded(n) columns; those past n are zero, always.
@@ -123,6 +123,7 @@ struct gk_expert { struct gk_matrix m[2]; };    /* gate and up; or down */
 struct gk_linear {
     enum gk_kind kind;
     int scale_shift;
+    int rounded;                                /* int4: the value is bf16(level x scale), as in exact mode */
     int tokens, cols;
     const uint16_t *x; int ldx;                 /* prepared; elements a token */
     struct gk_matrix m[GK_SEGMENTS]; int segments;

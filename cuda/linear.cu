@@ -191,7 +191,7 @@ template <int KIND> GK_DEVICE stored load(const struct gk_linear &a, const walk 
 /* --- multiplying ------------------------------------------------------------------------------------------------------- */
 
 /* Where this lane's activations begin: token g of a column tile, or hi and lo of token g % 4. */
-template <int COLUMNS> struct activations { const uint16_t *x; size_t step; int tokens; };
+template <int COLUMNS> struct activations { const uint16_t *x; size_t step; int tokens; bool rounded; };
 
 template <int KIND, int COLUMNS> GK_DEVICE int piece_at(int chunk, int i)
 {
@@ -206,6 +206,14 @@ GK_DEVICE void multiply_piece(float (&c)[4], const uint32_t (&a)[2][4], const ui
 }
 
 template <int KIND> GK_DEVICE float scale_value(uint32_t bits) { return KIND == GK_INT4_F16 ? f16_value(bits) : bf16_value(bits); }
+
+/* Levels become bf16(level x scale). */
+GK_DEVICE void round_products(uint32_t (&a)[4], float by)
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        a[i] = pack_bf16x2(bf16_value(a[i] & 0xffff) * by, __uint_as_float(a[i] & 0xffff0000) * by);
+}
 
 template <int KIND, int COLUMNS> GK_DEVICE void multiply(stored s, int chunk, const activations<COLUMNS> &x, float (&sum)[(COLUMNS + 7) / 8][4])
 {
@@ -226,6 +234,11 @@ template <int KIND, int COLUMNS> GK_DEVICE void multiply(stored s, int chunk, co
         if constexpr (f::INT4) {
             const uint32_t bits = __shfl_sync(ALL, s.scale, i, 4);
             by[0] = scale_value<KIND>(bits & 0xffff), by[1] = scale_value<KIND>(bits >> 16);
+            if (x.rounded) {
+                round_products(a[0], by[0]);
+                round_products(a[1], by[1]);
+                by[0] = by[1] = 1;
+            }
         }
         const uint4 *at = (const uint4 *)x.x + 2 * piece_at<KIND, COLUMNS>(chunk, i);
 #pragma unroll
@@ -423,7 +436,7 @@ template <int KIND, int COLUMNS> __global__ void __launch_bounds__(GK_THREADS, 2
         tile t = {};
         const bool has = find_tile<KIND>(a, tile_index(w, round), t);
         float sum[TILES][4] = {};
-        activations<COLUMNS> x = {nullptr, 8 * (size_t)a.ldx, tokens};
+        activations<COLUMNS> x = {nullptr, 8 * (size_t)a.ldx, tokens, a.rounded != 0};
         if (has) {
             const int g = lane_id() / 4, column = COLUMNS == 4 ? g % 4 : g;
             if (t.job) {

@@ -20,14 +20,16 @@ static void fill(problem &p, enum gk_kind kind, int tokens, int cols)
     a.kind = kind, a.tokens = tokens, a.cols = cols, a.x = x, a.ldx = ldx, a.eps = 1e-6f;
 }
 
-static void test_store(enum gk_kind kind, int rows, int cols, int tokens, int sms, int shift = 0)
+static void test_store(enum gk_kind kind, int rows, int cols, int tokens, int sms, int shift = 0, bool rounded = false)
 {
     problem p;
     fill(p, kind, tokens, cols);
     p.w = make_weights(kind, rows, cols, shift);
     p.y = device<float>((size_t)tokens * (size_t)rows, "y");
     struct gk_linear &a = p.l.a.linear;
-    a.m[0] = p.w.m, a.segments = 1, a.y = p.y, a.ldy = rows, a.scale_shift = shift;
+    a.m[0] = p.w.m, a.segments = 1, a.y = p.y, a.ldy = rows, a.scale_shift = shift, a.rounded = rounded;
+    for (double &v : p.w.value)
+        v = rounded ? from_bf16(to_bf16((float)v)) : v;
     const char *fault = run(p.l, sms);
     CHECK(!fault, "%s %dx%d, %d tokens: %s", kinds[kind], rows, cols, tokens, fault);
     double worst = 0;
@@ -52,5 +54,9 @@ int main(void)
         test_store((enum gk_kind)kind, 16, 1536, 9, 1);
     }
     test_store(GK_INT4_BF16, 33, 256, 5, 1, 2);
+    for (int tokens : {1, 6, 20}) {
+        test_store(GK_INT4_BF16, 33, 256, tokens, 1, 0, true);
+        test_store(GK_INT4_F16, 33, 256, tokens, 1, 1, true);
+    }
     return finish_tests();
 }
