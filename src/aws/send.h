@@ -47,7 +47,7 @@ time_t aws_now(void);
 /* An answer that blames the clock moves it: true when it now differs, so that one more try is worth it. */
 bool aws_learn_clock(const struct aws_answer *a);
 
-/* From an error answer, as JSON or XML, or from its headers. */
+/* From an error answer, as JSON or XML, or from its headers.  body[n] is a NUL, as in a struct buf. */
 void aws_read_error(const struct http_reply *r, const char *body, size_t n, struct aws_answer *a);
 /* What follows <tag> up to the next '<', entities decoded, copied into out; false when absent or too long. */
 bool aws_xml(const char *text, const char *tag, char *out, size_t n);

@@ -1,8 +1,10 @@
-/* Bytes as an event stream, cut at a place that they name themselves: the same frames and the same fault as in one piece.  And as lines of a container's log. */
+/* Bytes as an event stream, cut at a place that they name themselves: the same frames and the same fault as in one piece.  And as lines of a container's log, and as an
+ * error answer. */
 #include <stdlib.h>
 #include <string.h>
 #include "aws/containerlog.h"
 #include "aws/eventstream.h"
+#include "aws/send.h"
 #include "base/json.h"
 #include "fuzz.h"
 
@@ -28,6 +30,23 @@ static void feed(const char *p, size_t n, size_t cut, struct buf *out)
     eventstream_free(&s);
 }
 
+/* The fault of an answer, in JSON, XML or in its header lines. */
+static void error_answer(const char *p, size_t n)
+{
+    struct aws_answer a = {.http.status = 400};
+    char value[40];
+    char *text = xstrndup(p, n);
+    buf_add(&a.http.head, p, n);
+    aws_read_error(&a.http, text, n, &a);
+    if (strlen(a.code) >= sizeof a.code || strlen(a.message) >= sizeof a.message)
+        abort();
+    (void)aws_learn_clock(&a);
+    if (aws_xml(text, "ETag", value, sizeof value) && strlen(value) >= sizeof value)
+        abort();
+    free(text);
+    aws_answer_free(&a);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     const char *p = (const char *)data;
@@ -45,6 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     free(json_text(facts, true));
     json_decref(facts);
     containerlog_free(l);
+    error_answer(p, n);
     buf_free(&whole);
     buf_free(&pieces);
     return 0;
