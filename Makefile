@@ -10,7 +10,7 @@ CC ?= cc
 ifeq ($(origin CC),default)
 CC := cc
 endif
-CFLAGS ?= -O2 -g
+CFLAGS ?= $(if $(filter cov,$(CONFIG)),-O0,-O2) -g
 LDFLAGS ?=
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -31,6 +31,7 @@ UNIT := $(sort $(patsubst tests/unit/%.c,%,$(wildcard tests/unit/*.c)))
 SAN_asan := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 SAN_fuzz := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 SAN_tsan := -fsanitize=thread
+SAN_cov := --coverage
 SAN := $(SAN_$(CONFIG))
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $(if $(WERROR),-Werror)
 STRICT := base tensor gemma ct net aws rehearse report
@@ -122,6 +123,12 @@ fuzz-run: $(FUZZ_BIN)
 	@for target in $(FUZZ); do mkdir -p $(BUILD)/new/$$target; echo "== $$target"; \
 	$(BUILD)/fuzz/$$target -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -verbosity=0 \
 	-artifact_prefix=$(BUILD)/new/ $(BUILD)/new/$$target tests/fuzz/corpus/$$target; done
+
+## coverage: run suites (T=REGEX) on programs that count their lines; prints, by module, which share of lines any run since the last build has reached
+.PHONY: coverage
+coverage:
+	@$(MAKE) CONFIG=cov test || echo "coverage: some tests failed: see above"
+	@tests/coverage
 
 tests-built: all $(UNIT_BIN) $(TOOLS) $(BUILD)/tools/shim.so $(FUZZ_BIN)
 

@@ -4,6 +4,7 @@ load lib
 
 # serve [OPTION…] DIR: start the server; $URL is its base, it ends with the test.
 serve() {
+    rm -f url                   # of an earlier one
     exec {HOLD}> >(exec "$TOOLS/range-server" --log log "$@" > url 3>&- )
     SERVERS+=("$HOLD")
     for _ in $(seq 100); do [ -s url ] && break; sleep 0.05; done

@@ -156,9 +156,9 @@ static void read_backend(struct containerlog *l, const char *line)
     if (p) {
         p += 21;
         set_text(l, ATTENTION, p, strspn(p, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"));
-    } else if ((p = strstr(line, "forcing ")) && (end = strstr(p, " backend"))) {
+    } else if ((p = strstr(line, "forcing ")) && (end = strstr(p + 8, " backend"))) {
         if (!l->text[ATTENTION]) set_text(l, ATTENTION, p + 8, (size_t)(end - p) - 8);
-    } else if ((p = strstr(line, "Using ")) && (end = strstr(p, " backend")) && !memchr(p + 6, ' ', (size_t)(end - p) - 6)
+    } else if ((p = strstr(line, "Using ")) && (end = strstr(p + 6, " backend")) && !memchr(p + 6, ' ', (size_t)(end - p) - 6)
         && !strpbrk(p, "'\"")) {
         set_text(l, ATTENTION, p + 6, (size_t)(end - p) - 6);
     }

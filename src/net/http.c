@@ -8,7 +8,6 @@
 #include "base/clock.h"
 
 #define CONNECT_MS 10000L
-#define SPARE_HANDLES 64            /* easy handles kept for reuse: setting one up costs more than a request on loopback */
 
 struct exchange {
     struct http_client *client;
@@ -24,8 +23,6 @@ struct http_client {
     CURLM *multi;
     struct exchange *running;
     int count;
-    CURL *spare[SPARE_HANDLES];
-    int spares;
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -129,13 +126,7 @@ static int set_up(struct exchange *x, const struct http_request *q)
 
 static void exchange_free(struct exchange *x)
 {
-    struct http_client *c = x->client;
-    if (x->easy && c->spares < SPARE_HANDLES) {
-        curl_easy_reset(x->easy);
-        c->spare[c->spares++] = x->easy;
-    } else {
-        curl_easy_cleanup(x->easy);
-    }
+    curl_easy_cleanup(x->easy);
     curl_slist_free_all(x->headers);
     http_reply_free(&x->reply);
     free(x);
@@ -146,7 +137,7 @@ int http_start(struct http_client *c, const struct http_request *q, const struct
     struct exchange *x = xcalloc(1, sizeof *x);
     x->client = c;
     x->sink = *s;
-    x->easy = c->spares ? c->spare[--c->spares] : curl_easy_init();
+    x->easy = curl_easy_init();     /* a new one: libcurl 7.88, given a used handle, folds a first header line that begins with a blank into memory it has freed */
     if (!x->easy || set_up(x, q)) {
         exchange_free(x);
         return err_set(e, EXIT_TEMPFAIL, "%s: libcurl is out of memory", q->url);
@@ -234,7 +225,6 @@ void http_client_free(struct http_client *c)
         unlink_exchange(x);
         exchange_free(x);
     }
-    while (c->spares) curl_easy_cleanup(c->spare[--c->spares]);
     curl_multi_cleanup(c->multi);
     free(c);
 }
