@@ -22,7 +22,7 @@ WERROR ?=
 BUILD := build/$(CONFIG)
 BIN := $(if $(filter release,$(CONFIG)),bin,$(BUILD)/bin)
 PROGRAMS := $(sort $(patsubst src/%.c,%,$(wildcard src/*.c)))
-MODULES := base tensor gemma ct quant engine net aws serve rehearse report
+MODULES := base tensor gemma ct quant engine net aws serve rehearse report mcp
 LIB_SRC := $(sort $(foreach m,$(MODULES),$(wildcard src/$(m)/*.c))) cuda/cuda_none.c
 LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/%.o)
 LIB := $(BUILD)/libq4sweep.a
@@ -34,7 +34,7 @@ SAN_tsan := -fsanitize=thread
 SAN_cov := --coverage
 SAN := $(SAN_$(CONFIG))
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $(if $(WERROR),-Werror)
-STRICT := base tensor gemma ct net aws rehearse report
+STRICT := base tensor gemma ct net aws rehearse report mcp
 ALL_CFLAGS = -std=c11 -D_POSIX_C_SOURCE=200809L -Isrc -I. -I$(BUILD) -pthread -ffp-contract=off -MMD -MP $(WARN) $(SAN) $(CFLAGS)
 LIBS := -Wl,--as-needed -ljansson -lcurl -lcrypto -lzstd -lmicrohttpd -lm -pthread
 

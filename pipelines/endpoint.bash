@@ -86,13 +86,15 @@ up() {
 
 # --- facts, meter ---
 
-split_endpoint() { IFS=@ read -r name region <"$state/endpoint"; }
+asked=          # NAME@REGION that facts is asked about; else the endpoint that is up
+
+split_endpoint() { IFS=@ read -r name region <<<"${asked:-$(cat "$state/endpoint")}"; }
 
 client() {      # VERB: sm-endpoint about the endpoint, with the environment that up noted
     local name region
     split_endpoint
     # shellcheck disable=SC1091
-    (. "$state/env"; exec "$bin/sm-endpoint" "$1" "$name" --region "$region" "${@:2}" 3<&-)
+    (if [ -z "$asked" ]; then . "$state/env"; fi; exec "$bin/sm-endpoint" "$1" "$name" ${region:+--region "$region"} "${@:2}" 3<&-)
 }
 
 price() {       # REGION INSTANCE: USD an hour, or null
@@ -100,11 +102,11 @@ price() {       # REGION INSTANCE: USD an hour, or null
 }
 
 facts() {
-    local name region status instance
-    held >/dev/null || die 66 "nothing is up"
-    split_endpoint
+    local region status instance
+    asked=${1:-}
+    [ -n "$asked" ] || held >/dev/null || die 66 "nothing is up"
     status=$(client status --json)
-    instance=$(jq -r .instance <<<"$status")
+    instance=$(jq -r .instance <<<"$status") region=$(jq -r .region <<<"$status")
     client facts | jq --argjson machine "$(machine)" --argjson engine "$(engine)" --arg instance "$instance" --arg region "$region" \
         --argjson usd "$(price "$region" "$instance")" \
         '{machine: ($machine + {instance: $instance, region: $region, usd_per_hour: $usd}),
@@ -147,7 +149,7 @@ main() {
         url)
             held >/dev/null || die 66 "nothing is up"
             cat "$state/endpoint" ;;
-        facts) facts ;;
+        facts) facts "$@" ;;
         down) down ;;
         -h | --help) sed -n '2,/^set /{/^# \{0,1\}/s///p}' "$0" ;;
         *) die 64 "${verb:-no verb}: expected up, url, facts or down" ;;

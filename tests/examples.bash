@@ -26,6 +26,8 @@ make_fixture() {    # NAME PATH
         build) "$BIN/ct-pack" -o "$2" <"$(fixture untied)" ;;
         texts) printf '%s\n' '{"id":"a","text":"Hello, world"}' '{"id":"b","text":"caf\u00e9 \ud83d\ude00\n"}' >"$2" ;;
         prompts) printf '%s\n' '{"id":"a","prompt_ids":[2,7,9],"max_tokens":3}' '{"id":"b","prompt_ids":[2,40,41,42],"max_tokens":2}' >"$2" ;;
+        messages) printf '%s\n' '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"0"}}}' \
+            '{"jsonrpc":"2.0","method":"notifications/initialized"}' '{"jsonrpc":"2.0","id":2,"method":"tools/list"}' '{"jsonrpc":"2.0","id":3,"method":"ping"}' >"$2" ;;
         result) jq -n --argjson request '{"completion_tokens":4,"e2e_ms":50}' '{
             schema: "q4sweep-result/1", model: "m", build: "text", target: "local",
             time: {started: "2026-01-01T00:00:00Z", finished: "2026-01-01T00:00:01Z"}, tool: {version: "0", commit: null}, machine: {},

@@ -8,7 +8,7 @@ root=${1:-$(cd "$(dirname "$0")/.." && pwd)}
 declare -A knows=(
     [base]=""      [tensor]="base"  [gemma]="tensor"    [ct]="gemma"   [quant]="tensor"
     [engine]="ct quant"             [net]="base"        [aws]="net"    [serve]="engine"  [rehearse]="aws serve"
-    [report]="base"
+    [report]="base" [mcp]="base"
 )
 
 closure() {     # MODULE: itself and all it may include
