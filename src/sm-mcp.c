@@ -39,7 +39,7 @@ int main(int argc, char **argv)
                  "asks for an explicit confirm.  When its input ends, or it is told to end, the programs it has started end too.",
         .opts = opts,
         .examples = "  echo '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}' | sm-mcp\n"
-                    "  { \"mcpServers\": { \"q4sweep\": { \"command\": \"sm-mcp\", \"args\": [\"--out\", \"/data/out\"] } } }      (in a client's configuration)",
+                    "  sm-mcp --out /data/out < messages.jsonl > answers.jsonl",
         .exits = "65 the input ended within a message"};
     struct err e = {0};
     int sig;
