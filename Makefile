@@ -85,6 +85,49 @@ $(BUILD)/gpus_json.h: data/gpus.json
 	sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/.*/"&\\n"/' $< > $@
 $(BUILD)/src/engine/gpus.o: $(BUILD)/gpus_json.h
 
+# --- CUDA -----------------------------------------------------------------------------------------------------------
+# The GPU behind cuda/cuda.h: with nvcc the programs link it, without they link cuda_none.c, which the library holds.  CUDA= leaves it out, as all
+# configurations but release do.
+NVCC ?= $(shell command -v nvcc)
+CUDA ?= $(if $(filter release,$(CONFIG)),$(NVCC))
+CUDA_ARCH ?= sm_89 sm_90
+CXX ?= c++
+ifeq ($(origin CXX),default)
+CXX := c++
+endif
+CUDA_C := cuda pass pages shape
+CUDA_CU := $(sort $(patsubst cuda/%.cu,%,$(wildcard cuda/*.cu)))
+NVCC_ARCH = $(foreach a,$(CUDA_ARCH),-gencode arch=$(a:sm_%=compute_%),code=$(a)) -gencode arch=$(patsubst sm_%,compute_%,$(firstword $(CUDA_ARCH))),code=$(patsubst sm_%,compute_%,$(firstword $(CUDA_ARCH)))
+CUDA_HOME = $(abspath $(dir $(firstword $(filter %/nvcc,$(realpath $(NVCC) $(shell type -aP nvcc)))))..)
+CUDA_OBJ := $(CUDA_C:%=$(BUILD)/cuda/%.o) $(BUILD)/cuda/device_cuda.o $(CUDA_CU:%=$(BUILD)/cuda/%.cu.o)
+CUDA_LIBS = -L$(firstword $(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/lib)) -lcudart_static -lstdc++ -ldl -lrt
+GPU_PROGRAMS := gpu-decode gpu-serve
+
+$(BUILD)/cuda/device_cuda.o: ALL_CFLAGS += -isystem $(CUDA_HOME)/include
+$(BUILD)/cuda/%.cu.o: cuda/%.cu
+	@mkdir -p $(@D)
+	$(NVCC) -std=c++17 -O3 -I. $(NVCC_ARCH) -MMD -MP -Xcompiler -Wall $(if $(WERROR),-Werror all-warnings) -c $< -o $@
+
+ifneq ($(CUDA),)
+$(GPU_PROGRAMS:%=$(BIN)/%): $(BIN)/%: $(BUILD)/src/%.o $(CUDA_OBJ) $(LIB)
+	@mkdir -p $(@D)
+	$(CC) $(SAN) $(LDFLAGS) $< $(CUDA_OBJ) $(LIB) $(CUDA_LIBS) $(LIBS) -o $@
+endif
+
+# The same kernels compiled for the CPU: build/CONFIG/shim/gpu-decode and gpu-serve, for tests alone.  Their results say host-shim.
+SHIM_OBJ := $(CUDA_C:%=$(BUILD)/cuda/%.o) $(BUILD)/cuda/device_host.o $(patsubst %,$(BUILD)/shim/%.o,$(filter-out launch,$(CUDA_CU))) $(BUILD)/shim/host/shim.o $(BUILD)/shim/host/launch.o
+SHIM_CXX = $(CXX) -std=c++17 -x c++ -DGK_HOST -I. -O2 -g -ffp-contract=off -MMD -MP -Wall -Wno-unknown-pragmas $(if $(WERROR),-Werror) $(SAN)
+$(BUILD)/shim/%.o: cuda/%.cu
+	@mkdir -p $(@D)
+	$(SHIM_CXX) -c $< -o $@
+$(BUILD)/shim/%.o: cuda/%.cpp
+	@mkdir -p $(@D)
+	$(SHIM_CXX) -c $< -o $@
+SHIM_PROGRAMS := $(GPU_PROGRAMS:%=$(BUILD)/shim/%)
+$(SHIM_PROGRAMS): $(BUILD)/shim/%: $(BUILD)/src/%.o $(SHIM_OBJ) $(LIB)
+	@mkdir -p $(@D)
+	$(CC) $(SAN) $(LDFLAGS) $< $(SHIM_OBJ) $(LIB) $(LIBS) -lstdc++ -o $@
+
 # --- tests ----------------------------------------------------------------------------------------------------------
 # tests/tools/*.c: programs that the suites use as judges and generators; they share no code with what they judge, and are not themselves
 # under test: no sanitizer.
@@ -130,7 +173,7 @@ coverage:
 	@$(MAKE) CONFIG=cov test || echo "coverage: some tests failed: see above"
 	@tests/coverage
 
-tests-built: all $(UNIT_BIN) $(TOOLS) $(BUILD)/tools/shim.so $(FUZZ_BIN)
+tests-built: all $(SHIM_PROGRAMS) $(UNIT_BIN) $(TOOLS) $(BUILD)/tools/shim.so $(FUZZ_BIN)
 
 ## peers: the light Python peers that some tests use (they skip without), into build/peers
 .PHONY: peers
@@ -188,7 +231,7 @@ layers:
 include sweep.mk
 
 .SECONDARY:
--include $(LIB_OBJ:.o=.d) $(PROGRAMS:%=$(BUILD)/src/%.d) $(UNIT:%=$(BUILD)/tests/unit/%.d) \
+-include $(LIB_OBJ:.o=.d) $(CUDA_OBJ:.o=.d) $(SHIM_OBJ:.o=.d) $(PROGRAMS:%=$(BUILD)/src/%.d) $(UNIT:%=$(BUILD)/tests/unit/%.d) \
 	$(TOOLS:$(BUILD)/tools/%=$(BUILD)/tests/tools/%.d) $(FUZZ:%=$(BUILD)/tests/fuzz/%.d)
 
 .PHONY: help clean info

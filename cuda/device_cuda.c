@@ -1,0 +1,229 @@
+/* cuda/device.h on CUDA's runtime. */
+#include "cuda/device.h"
+#include <cuda_runtime_api.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct device_graph { cudaGraphExec_t exec; uint64_t launches; struct device_graph *next; };
+struct held { void *p; enum { ON_DEVICE, PINNED, MAPPED } how; };
+
+struct device {
+    struct device_facts facts;
+    cudaStream_t stream, lane[DEVICE_LANES];
+    struct held *held; size_t n_held;
+    struct device_graph *graphs;
+    uint64_t launches, recorded;        /* recorded: in the graph that is being made */
+    bool recording;
+};
+
+static int failed(cudaError_t code, const char *what, struct err *e)
+{
+    return err_set(e, code == cudaErrorMemoryAllocation ? EXIT_TEMPFAIL : EXIT_UNAVAILABLE, "the GPU: %s: %s", what, cudaGetErrorString(code));
+}
+
+#define TRY(call, what) do { const cudaError_t try_code = (call); if (try_code != cudaSuccess) return failed(try_code, what, e); } while (0)
+
+static int find(struct device *d, struct err *e)
+{
+    struct cudaDeviceProp p;
+    int n = 0;
+    const cudaError_t code = cudaGetDeviceCount(&n);
+
+    if (code != cudaSuccess || n == 0)
+        return err_set(e, EXIT_UNAVAILABLE, "no GPU is here (%s): use --device cpu", code == cudaSuccess ? "the driver lists none" : cudaGetErrorString(code));
+    TRY(cudaSetDevice(0), "cannot be used");
+    TRY(cudaGetDeviceProperties(&p, 0), "does not say what it is");
+    if (p.major < 8)
+        return err_set(e, EXIT_UNAVAILABLE, "%s has compute capability %d.%d: the kernels need 8.0 (bf16 tensor cores): use --device cpu", p.name, p.major, p.minor);
+    d->facts = (struct device_facts){.kind = "cuda", .memory = p.totalGlobalMem, .sms = p.multiProcessorCount};
+    memcpy(d->facts.name, p.name, sizeof d->facts.name - 1);
+    TRY(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "no stream");
+    for (int i = 0; i < DEVICE_LANES; i++)
+        TRY(cudaStreamCreateWithFlags(&d->lane[i], cudaStreamNonBlocking), "no stream");
+    return 0;
+}
+
+struct device *device_open(struct err *e)
+{
+    struct device *d = xcalloc(1, sizeof *d);
+
+    if (find(d, e)) {
+        device_close(d);
+        return NULL;
+    }
+    return d;
+}
+
+void device_close(struct device *d)
+{
+    if (!d)
+        return;
+    for (size_t i = 0; i < d->n_held; i++) {
+        switch (d->held[i].how) {
+        case ON_DEVICE: cudaFree(d->held[i].p); break;
+        case PINNED: cudaFreeHost(d->held[i].p); break;
+        case MAPPED: cudaHostUnregister(d->held[i].p); break;
+        }
+    }
+    while (d->graphs) {
+        struct device_graph *g = d->graphs;
+        d->graphs = g->next;
+        cudaGraphExecDestroy(g->exec);
+        free(g);
+    }
+    for (int i = 0; i < DEVICE_LANES; i++)
+        if (d->lane[i])
+            cudaStreamDestroy(d->lane[i]);
+    if (d->stream)
+        cudaStreamDestroy(d->stream);
+    free(d->held);
+    free(d);
+}
+
+const struct device_facts *device_facts(const struct device *d) { return &d->facts; }
+uint64_t device_launches(const struct device *d) { return d->launches; }
+
+uint64_t device_unused(struct device *d)
+{
+    size_t unused = 0, all = 0;
+
+    (void)d;
+    return cudaMemGetInfo(&unused, &all) == cudaSuccess ? unused : 0;
+}
+
+static void *hold(struct device *d, void *p, int how)
+{
+    d->held = xreallocarray(d->held, d->n_held + 1, sizeof *d->held);
+    d->held[d->n_held++] = (struct held){p, how};
+    return p;
+}
+
+void *device_alloc(struct device *d, uint64_t bytes, struct err *e)
+{
+    void *p = NULL;
+    cudaError_t code = cudaMalloc(&p, bytes ? bytes : 1);
+
+    if (code == cudaSuccess) {
+        hold(d, p, ON_DEVICE);
+        code = cudaMemset(p, 0, bytes);
+    }
+    if (code == cudaSuccess)        /* the streams do not wait for it by themselves */
+        code = cudaDeviceSynchronize();
+    if (code == cudaSuccess)
+        return p;
+    const uint64_t unused = device_unused(d);
+    (void)cudaGetLastError();
+    if (code == cudaErrorMemoryAllocation)
+        (void)err_set(e, EXIT_TEMPFAIL, "%s: no room for %.2f GB: %.2f of %.2f GB are unused: take a smaller build, or a smaller --max-context", d->facts.name,
+            (double)bytes / 1e9, (double)unused / 1e9, (double)d->facts.memory / 1e9);
+    else
+        (void)failed(code, "memory", e);
+    return NULL;
+}
+
+void *device_pinned(struct device *d, size_t bytes, struct err *e)
+{
+    void *p = NULL;
+    const cudaError_t code = cudaHostAlloc(&p, bytes, cudaHostAllocDefault);
+
+    if (code == cudaSuccess)
+        return memset(hold(d, p, PINNED), 0, bytes);
+    (void)failed(code, "pinned memory", e);
+    return NULL;
+}
+
+const void *device_map(struct device *d, const void *host, size_t bytes, struct err *e)
+{
+    const uintptr_t page = 4096, from = (uintptr_t)host / page * page, to = ((uintptr_t)host + bytes + page - 1) / page * page;
+    void *at = NULL;
+    cudaError_t code = cudaHostRegister((void *)from, to - from, cudaHostRegisterMapped);
+
+    if (code == cudaSuccess) {
+        hold(d, (void *)from, MAPPED);
+        code = cudaHostGetDevicePointer(&at, (void *)from, 0);
+    }
+    if (code == cudaSuccess)
+        return (const char *)at + ((uintptr_t)host - from);
+    (void)failed(code, "cannot read this machine's memory: try --ple gpu", e);
+    return NULL;
+}
+
+int device_up(struct device *d, void *to, const void *from, size_t n, struct err *e)
+{
+    TRY(cudaMemcpyAsync(to, from, n, cudaMemcpyHostToDevice, d->stream), "a copy up");
+    return 0;
+}
+
+int device_down(struct device *d, void *to, const void *from, size_t n, struct err *e)
+{
+    TRY(cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToHost, d->stream), "a copy down");
+    return 0;
+}
+
+int device_copy(struct device *d, void *to, const void *from, size_t n, struct err *e)
+{
+    TRY(cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToDevice, d->stream), "a copy");
+    return 0;
+}
+
+int device_launch(struct device *d, const struct gk_launch *l, struct err *e)
+{
+    const char *words = gk_cuda_launch(l, d->stream);
+
+    *(d->recording ? &d->recorded : &d->launches) += 1;
+    return words ? err_set(e, EXIT_UNAVAILABLE, "the GPU: kernel %s: %s", l->label, words) : 0;
+}
+
+int device_wait(struct device *d, struct err *e)
+{
+    TRY(cudaStreamSynchronize(d->stream), "failed while it ran");
+    return 0;
+}
+
+int device_record(struct device *d, struct err *e)
+{
+    TRY(cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal), "no graph begins");
+    d->recording = true;
+    d->recorded = 0;
+    return 0;
+}
+
+struct device_graph *device_recorded(struct device *d, struct err *e)
+{
+    cudaGraph_t graph = NULL;
+    struct device_graph *g = xcalloc(1, sizeof *g);
+    cudaError_t code = cudaStreamEndCapture(d->stream, &graph);
+
+    d->recording = false;
+    if (code == cudaSuccess)
+        code = cudaGraphInstantiate(&g->exec, graph, 0);
+    if (graph)
+        cudaGraphDestroy(graph);
+    if (code != cudaSuccess) {
+        free(g);
+        (void)failed(code, "no graph", e);
+        return NULL;
+    }
+    g->launches = d->recorded;
+    g->next = d->graphs;
+    return d->graphs = g;
+}
+
+int device_replay(struct device *d, struct device_graph *g, struct err *e)
+{
+    TRY(cudaGraphLaunch(g->exec, d->stream), "a graph does not start");
+    d->launches += g->launches;
+    return 0;
+}
+
+int device_lane_up(struct device *d, int lane, void *to, const void *pinned, size_t n, struct err *e)
+{
+    TRY(cudaMemcpyAsync(to, pinned, n, cudaMemcpyHostToDevice, d->lane[lane]), "a copy up");
+    return 0;
+}
+
+int device_lane_wait(struct device *d, int lane, struct err *e)
+{
+    TRY(cudaStreamSynchronize(d->lane[lane]), "a copy up");
+    return 0;
+}

@@ -1,0 +1,669 @@
+#include "cuda/pass.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+static bool is_int4(const struct matrix *m) { return m->kind == W_INT4; }
+
+/* --- how a matrix is stored ------------------------------------------------------------------------------------------ */
+
+struct stored { enum gk_kind kind; int shift; };
+
+static int stored_as(const struct matrix *m, struct stored *s, struct err *e)
+{
+    static const char *const words = "run on the CPU only: use --device cpu";
+
+    *s = (struct stored){GK_BF16, 0};
+    switch (m->kind) {
+    case W_BF16:
+        return 0;
+    case W_INT8: case W_FP8:
+        s->kind = m->kind == W_INT8 ? GK_INT8 : GK_FP8;
+        return m->scale_type == ST_F32 ? 0 : err_set(e, EXIT_UNAVAILABLE, "8-bit weights with scales in 16 bits %s", words);
+    case W_INT4:
+        break;
+    default:
+        return err_set(e, EXIT_UNAVAILABLE, "weights in F16 or F32 %s", words);
+    }
+    const size_t blocks = m->cols / m->scales / 32;
+    if (m->scale_type == ST_F32 || (blocks & (blocks - 1)))
+        return err_set(e, EXIT_UNAVAILABLE, "int4 weights with scales in F32, or in groups of %zu, %s", m->cols / m->scales, words);
+    s->kind = m->scale_type == ST_BF16 ? GK_INT4_BF16 : GK_INT4_F16;
+    for (size_t b = blocks; b > 1; b /= 2)
+        s->shift++;
+    return 0;
+}
+
+static bool alike(const struct matrix *a, const struct matrix *b)
+{
+    return a->kind == b->kind && a->scale_type == b->scale_type && (!is_int4(a) || a->cols / a->scales == b->cols / b->scales);
+}
+
+static struct gk_matrix gk_of(const struct matrix *m) { return (struct gk_matrix){m->data, m->scale, (int)m->rows}; }
+
+static enum gk_order order_of(const struct matrix *m)
+{
+    return m->kind == W_INT4 ? GK_NIBBLES : m->kind == W_INT8 || m->kind == W_FP8 ? GK_BYTES : GK_PLAIN;
+}
+
+static int check_layer(const struct passes *p, int i, struct err *e)
+{
+    const struct layer_weights *l = &p->w.layer[i];
+    const struct matrix *const all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down, &l->ple_gate, &l->ple_projection, &l->router};
+    struct stored s;
+
+    for (size_t j = 0; j < sizeof all / sizeof *all; j++)
+        if (all[j]->rows && stored_as(all[j], &s, e))
+            return -1;
+    if ((l->k.rows && !alike(&l->q, &l->k)) || (l->v.rows && !alike(&l->q, &l->v)) || !alike(&l->gate, &l->up))
+        return err_set(e, EXIT_UNAVAILABLE, "layer %d: q, k and v, or gate and up, are stored differently: use --device cpu", i);
+    for (int x = 0; x < p->g->experts; x++)
+        if (stored_as(&l->expert_gate[x], &s, e) || stored_as(&l->expert_down[x], &s, e))
+            return -1;
+        else if (!alike(l->expert_gate, &l->expert_gate[x]) || !alike(l->expert_gate, &l->expert_up[x]) || !alike(l->expert_down, &l->expert_down[x]))
+            return err_set(e, EXIT_UNAVAILABLE, "layer %d: expert %d is stored otherwise than expert 0: use --device cpu", i, x);
+    return 0;
+}
+
+/* --- memory ---------------------------------------------------------------------------------------------------------- */
+
+static void *room(struct passes *p, size_t n, size_t each, struct err *e) { return e->code ? NULL : device_alloc(p->device, (uint64_t)n * each, e); }
+
+static uint16_t *room_prepared(struct passes *p, size_t rows, int n, struct err *e) { return room(p, rows, 2 * sizeof(uint16_t) * (size_t)gk_padded(n), e); }
+
+/* The buffer of vectors of n columns among those of one role: the columns past n stay zero only when one width has it. */
+static void add_width(struct passes *p, struct prepared *list, int cap, size_t rows, int n, struct err *e)
+{
+    for (int i = 0; i < cap; i++) {
+        if (list[i].n == n)
+            return;
+        if (!list[i].n) {
+            list[i] = (struct prepared){n, room_prepared(p, rows, n, e)};
+            return;
+        }
+    }
+    if (!e->code)
+        (void)err_set(e, EXIT_UNAVAILABLE, "layers of more than %d widths: use --device cpu", cap);
+}
+
+static const struct prepared *of_width(const struct prepared *list, int n)
+{
+    while (list->n != n)
+        list++;
+    return list;
+}
+
+static int q_wide(const struct gemma *g, int i) { return g->heads * g->layer[i].head_dim; }
+
+/* How many blocks share one token's positions: enough for two a multiprocessor, no more than there are stripes to see. */
+static int splits_of(const struct passes *p, int i)
+{
+    const struct gemma_layer *l = &p->g->layer[i];
+    const int groups = gk_head_groups(p->g->heads, l->kv_heads), stripes = l->full ? 64 : p->g->window / GK_STRIPE + 1;
+    const int fair = (2 * p->shape.sms + groups - 1) / groups;
+
+    return fair < stripes ? fair : stripes;
+}
+
+static void alloc_layers(struct passes *p, size_t *partial, size_t *counts, struct err *e)
+{
+    const struct gemma *g = p->g;
+
+    for (int i = 0; i < g->layers; i++) {
+        const struct gemma_layer *l = &g->layer[i];
+        const size_t rows = p->w.layer[i].q.rows + p->w.layer[i].k.rows + p->w.layer[i].v.rows;
+        add_width(p, p->q, 2, PASS_TOKENS, q_wide(g, i), e);
+        add_width(p, p->att, 2, PASS_TOKENS, q_wide(g, i), e);
+        add_width(p, p->act, GK_SEGMENTS, PASS_TOKENS, l->mlp, e);
+        *partial = larger(gk_attend_partial(PASS_TOKENS, g->heads, l->kv_heads, l->head_dim, splits_of(p, i)), *partial);
+        *counts = larger((size_t)gk_attend_groups(PASS_TOKENS, g->heads, l->kv_heads), larger(rows / (size_t)l->head_dim, *counts));
+        p->ldy = (int)larger(rows, (size_t)p->ldy);
+    }
+}
+
+static void alloc_experts(struct passes *p, struct err *e)
+{
+    const struct gemma *g = p->g;
+    const size_t pairs = (size_t)PASS_TOKENS * (size_t)g->top_k;
+
+    p->x_experts = room_prepared(p, PASS_TOKENS, g->hidden, e);
+    p->expert_act = (struct prepared){g->expert_mlp, room_prepared(p, pairs, g->expert_mlp, e)};
+    p->expert_y = room(p, pairs * (size_t)g->hidden, sizeof(float), e);
+    p->weight = room(p, pairs, sizeof(float), e);
+    p->job = room(p, (size_t)gk_jobs(PASS_TOKENS, g->experts, g->top_k), sizeof *p->job, e);
+    p->jobs = room(p, 1, sizeof *p->jobs, e);
+}
+
+static int alloc(struct passes *p, struct err *e)
+{
+    const struct gemma *g = p->g;
+    const size_t flat = (size_t)g->ple * (size_t)g->layers, blocks = 4 * (size_t)p->shape.sms;
+    size_t partial = 0, counts = larger((size_t)g->layers, 1);
+
+    p->ldy = (int)larger(larger((size_t)g->hidden, flat), (size_t)g->experts);
+    alloc_layers(p, &partial, &counts, e);
+    p->ldx = 2 * gk_padded(g->hidden);
+    p->h = room(p, (size_t)PASS_TOKENS * (size_t)g->hidden, sizeof(float), e);
+    p->y = room(p, (size_t)PASS_TOKENS * (size_t)p->ldy, sizeof(float), e);
+    p->x = room_prepared(p, PASS_TOKENS, g->hidden, e);
+    if (g->ple || g->experts)
+        p->x_other = room_prepared(p, PASS_TOKENS, g->hidden, e);
+    p->partial = room(p, partial, sizeof(float), e);
+    p->count = room(p, counts, sizeof *p->count, e);
+    if (g->ple) {
+        p->ple = room(p, PASS_TOKENS * flat, sizeof(float), e);
+        p->ple_act = (struct prepared){g->ple, room_prepared(p, PASS_TOKENS, g->ple, e)};
+    }
+    if (g->experts)
+        alloc_experts(p, e);
+    p->logits = room(p, (size_t)HEAD_TOKENS * (size_t)g->vocab, sizeof(float), e);
+    p->best = room(p, HEAD_TOKENS, sizeof *p->best, e);
+    p->best_partial = room(p, HEAD_TOKENS * blocks, sizeof *p->best_partial, e);
+    p->params = room(p, params_of(p, PASS_TOKENS).bytes, 1, e);
+    return e->code ? -1 : 0;
+}
+
+/* --- the model's vectors --------------------------------------------------------------------------------------------- */
+
+/* All vectors in one block: counted first, then copied. */
+struct vectors { uint8_t *host, *device; size_t n; };
+
+static void *take(struct vectors *v, const void *from, size_t bytes)
+{
+    void *to = v->device ? v->device + v->n : NULL;
+
+    if (from && v->host)
+        memcpy(v->host + v->n, from, bytes);
+    if (from)
+        v->n += (bytes + 255) / 256 * 256;
+    return from ? to : NULL;
+}
+
+static void take_floats(struct vectors *v, float **p, size_t n)
+{
+    float *const to = take(v, *p, n * sizeof **p);
+
+    if (v->device)
+        *p = to;
+}
+
+static void take_layer(struct vectors *v, struct passes *p, int i)
+{
+    const struct gemma *g = p->g;
+    struct layer_weights *l = &p->w.layer[i];
+    const size_t hidden = (size_t)g->hidden, hd = (size_t)g->layer[i].head_dim, experts = (size_t)g->experts;
+    float **const wide[] = {&l->input_norm, &l->post_attention_norm, &l->pre_mlp_norm, &l->post_mlp_norm, &l->ple_norm, &l->router_scale, &l->post_mlp_norm_1,
+        &l->pre_mlp_norm_2, &l->post_mlp_norm_2};
+
+    for (size_t j = 0; j < sizeof wide / sizeof *wide; j++)
+        take_floats(v, wide[j], hidden);
+    take_floats(v, &l->q_norm, hd);
+    take_floats(v, &l->k_norm, hd);
+    take_floats(v, &l->expert_scale, experts);
+    if (!experts)
+        return;
+    struct gk_expert *table = xcalloc(2 * experts, sizeof *table);
+    for (size_t x = 0; x < experts; x++) {
+        table[x] = (struct gk_expert){{gk_of(&l->expert_gate[x]), gk_of(&l->expert_up[x])}};
+        table[experts + x] = (struct gk_expert){{gk_of(&l->expert_down[x])}};
+    }
+    p->expert_up[i] = take(v, table, 2 * experts * sizeof *table);
+    p->expert_down[i] = p->expert_up[i] ? p->expert_up[i] + experts : NULL;
+    free(table);
+}
+
+static void take_all(struct vectors *v, struct passes *p)
+{
+    v->n = 0;
+    take_floats(v, &p->w.norm, (size_t)p->g->hidden);
+    take_floats(v, &p->w.ple_projection_norm, (size_t)p->g->ple);
+    for (int i = 0; i < p->g->layers; i++)
+        take_layer(v, p, i);
+}
+
+static int raise_vectors(struct passes *p, struct err *e)
+{
+    struct vectors v = {0};
+
+    take_all(&v, p);
+    v.host = device_pinned(p->device, v.n, e);
+    v.device = v.host ? device_alloc(p->device, v.n, e) : NULL;
+    if (!v.device)
+        return -1;
+    const size_t n = v.n;
+    take_all(&v, p);
+    return device_up(p->device, v.device, v.host, n, e) || device_wait(p->device, e) ? -1 : 0;
+}
+
+/* The table's rows that a token needs are read from this process's memory. */
+static int reach_ple(struct passes *p, struct err *e)
+{
+    struct matrix *m = &p->w.ple_table;
+    const size_t data = m->rows * matrix_row_bytes(m), all = (size_t)matrix_bytes(m);
+    const uint8_t *from = m->data, *end = m->data + data;
+
+    if (m->scale && m->scale + (all - data) > end)
+        end = m->scale + (all - data);
+    if (m->scale && m->scale < from)
+        from = m->scale;
+    const uint8_t *at = device_map(p->device, from, (size_t)(end - from), e);
+    if (!at)
+        return -1;
+    m->data = at + (m->data - from);
+    if (m->scale)
+        m->scale = at + (m->scale - from);
+    return 0;
+}
+
+static bool same_rope(const struct gemma_layer *a, const struct gemma_layer *b)
+{
+    return a->head_dim == b->head_dim && a->rope_pairs == b->rope_pairs && a->rope_theta == b->rope_theta && a->rope_factor == b->rope_factor;
+}
+
+static void find_ropes(struct passes *p)
+{
+    const struct gemma *g = p->g;
+
+    for (int i = 0; i < g->layers; i++) {
+        const struct gemma_layer *l = &g->layer[i];
+        int j = 0;
+        while (!same_rope(&g->layer[j], l))
+            j++;
+        p->rope_of[i] = j < i ? p->rope_of[j] : p->ropes;
+        if (j < i)
+            continue;
+        struct rope *r = &p->rope[p->ropes++];
+        *r = (struct rope){l->rope_pairs, xcalloc((size_t)l->rope_pairs + 1, sizeof *r->freq)};
+        for (int k = 0; k < r->pairs; k++)
+            r->freq[k] = (float)(1 / pow(l->rope_theta, 2.0 * k / l->head_dim) / l->rope_factor);
+    }
+}
+
+struct params params_of(const struct passes *p, int tokens)
+{
+    const size_t t = (size_t)tokens;
+    struct params o = {.token = 0};
+
+    o.bytes = t * sizeof(struct gk_token);
+    for (int i = 0; i < p->ropes; i++) {
+        o.angles[i] = o.bytes;
+        o.bytes += t * 2 * (size_t)p->rope[i].pairs * sizeof(float);
+    }
+    o.from = o.bytes;
+    o.bytes += t * sizeof(int);
+    return o;
+}
+
+int passes_init(struct passes *p, struct device *d, const struct gemma *g, const struct weights *w, bool ple_on_device, struct err *e)
+{
+    const struct matrix *const global[] = {&w->embed, &w->head, &w->ple_table, &w->ple_model_projection};
+    struct stored s;
+
+    *p = (struct passes){.g = g, .w = *w, .device = d, .shape = {device_facts(d)->sms}};
+    for (size_t i = 0; i < sizeof global / sizeof *global; i++)
+        if (global[i]->rows && stored_as(global[i], &s, e))
+            return -1;
+    for (int i = 0; i < g->layers; i++) {
+        if (check_layer(p, i, e))
+            return -1;
+        p->experts_apart |= g->experts && (!alike(&w->layer[i].gate, w->layer[i].expert_gate) || !alike(&w->layer[i].down, w->layer[i].expert_down));
+    }
+    graph_make(&p->graph, g, p->experts_apart);
+    find_ropes(p);
+    return alloc(p, e) || raise_vectors(p, e) || (g->ple && !ple_on_device && reach_ple(p, e)) ? -1 : 0;
+}
+
+void passes_free(struct passes *p)
+{
+    for (int i = 0; i < p->ropes; i++)
+        free(p->rope[i].freq);
+}
+
+/* --- launches -------------------------------------------------------------------------------------------------------- */
+
+/* One pass while it is built. */
+struct making {
+    struct pass *to;
+    const struct passes *p;
+    int tokens, layer;
+    struct params at;
+    struct err *e;
+};
+
+static const struct layer_weights *weights_of(const struct making *m) { return &m->p->w.layer[m->layer]; }
+static const struct gemma_layer *layer_of(const struct making *m) { return &m->p->g->layer[m->layer]; }
+static const struct gk_token *tokens_of(const struct making *m) { return (const struct gk_token *)(m->p->params + m->at.token); }
+
+static struct gk_launch *add(struct making *m, const struct gk_launch *l)
+{
+    struct pass *to = m->to;
+
+    to->launch = xreallocarray(to->launch, to->n + 1, sizeof *to->launch);
+    to->launch[to->n] = *l;
+    const char *wrong = gk_shape(&to->launch[to->n], &m->p->shape);
+    if (wrong && !m->e->code)
+        (void)err_set(m->e, EXIT_UNAVAILABLE, "the GPU's kernel %s cannot do this model: %s: use --device cpu", l->label, wrong);
+    return &to->launch[to->n++];
+}
+
+static struct gk_launch linear(const struct making *m, const char *label, const struct matrix *w, const uint16_t *x, int ldx)
+{
+    struct gk_launch l = {.kernel = GK_LINEAR, .label = label, .bytes = matrix_bytes(w)};
+    struct stored s;
+    struct err none = {0};
+
+    (void)stored_as(w, &s, &none);      /* passes_init looked */
+    l.a.linear = (struct gk_linear){.kind = s.kind, .scale_shift = s.shift, .tokens = m->tokens, .cols = (int)w->cols, .x = x, .ldx = ldx, .m = {gk_of(w)}, .segments = 1,
+        .epilogue = GK_STORE, .y = m->p->y, .ldy = m->p->ldy, .eps = (float)m->p->g->eps, .count = m->p->count, .token = tokens_of(m)};
+    return l;
+}
+
+static void add_segment(struct gk_launch *l, const struct matrix *w)
+{
+    l->a.linear.m[l->a.linear.segments++] = gk_of(w);
+    l->bytes += matrix_bytes(w);
+}
+
+/* With more than 8 tokens what finishes a linear is a launch of its own. */
+static void add_finished(struct making *m, struct gk_launch *l)
+{
+    if (m->tokens <= 8) {
+        add(m, l);
+        return;
+    }
+    struct gk_launch first = *l, second = *l;
+    first.a.linear.finish = GK_NOTHING;
+    add(m, &first);
+    second.kernel = GK_FINISH;
+    second.bytes = 0;
+    add(m, &second);
+}
+
+static struct gk_out out_for(const struct passes *p, uint16_t *x, const struct matrix *w, const float *norm)
+{
+    return (struct gk_out){x, p->ldx, order_of(w), 0, norm};
+}
+
+/* What the next layer, or the head, begins with. */
+static struct gk_out next_input(const struct making *m)
+{
+    const struct passes *p = m->p;
+
+    return m->layer + 1 < p->g->layers ? out_for(p, p->x, &p->w.layer[m->layer + 1].q, p->w.layer[m->layer + 1].input_norm) : out_for(p, p->x, &p->w.head, p->w.norm);
+}
+
+static void residual(const struct making *m, struct gk_launch *l, const float *norm, float scalar)
+{
+    l->a.linear.finish = GK_RESIDUAL;
+    l->a.linear.f.residual = (struct gk_residual){.h = m->p->h, .n = m->p->g->hidden, .w = norm, .scalar = scalar};
+}
+
+static void give(struct gk_launch *l, struct gk_out out)
+{
+    struct gk_residual *r = &l->a.linear.f.residual;
+
+    r->out[r->outs++] = out;
+}
+
+/* Into the second cache while there is little else to read, up to what leaves room for more. */
+static struct gk_ahead ahead_of(const struct matrix *w)
+{
+    const uint64_t most = (uint64_t)8 << 20, bytes = w->rows * matrix_row_bytes(w);
+
+    return (struct gk_ahead){w->data, (uint32_t)(bytes < most ? bytes : most)};
+}
+
+static void embed(struct making *m)
+{
+    const struct passes *p = m->p;
+    const struct matrix *w = &p->w.embed;
+    struct stored s;
+    struct err none = {0};
+    struct gk_launch l = {.kernel = GK_EMBED, .label = "embed", .bytes = (uint64_t)m->tokens * matrix_row_bytes(w)};
+
+    (void)stored_as(w, &s, &none);
+    l.a.embed = (struct gk_embed){.tokens = m->tokens, .table = {s.kind, w->data, w->scale, (int)w->cols, s.shift}, .token = tokens_of(m),
+        .scale = (float)sqrt((double)p->g->hidden), .eps = (float)p->g->eps, .h = p->h, .outs = 1};
+    l.a.embed.out[0] = out_for(p, p->x, &p->w.layer[0].q, p->w.layer[0].input_norm);
+    if (p->g->ple) {
+        l.a.embed.out[1] = (struct gk_out){p->x_other, p->ldx, order_of(&p->w.ple_model_projection), 1, NULL};
+        l.a.embed.outs = 2;
+    }
+    add(m, &l);
+}
+
+static void per_layer(struct making *m)
+{
+    const struct passes *p = m->p;
+    const struct matrix *table = &p->w.ple_table;
+    struct gk_launch l = linear(m, "ple", &p->w.ple_model_projection, p->x_other, p->ldx);
+    struct stored s;
+    struct err none = {0};
+
+    (void)stored_as(table, &s, &none);
+    l.a.linear.finish = GK_PLE;
+    l.a.linear.group_rows = p->g->ple;
+    l.a.linear.f.ple = (struct gk_ple){.n = p->g->ple, .groups = p->g->layers, .scale = (float)(1 / sqrt((double)p->g->hidden)), .w = p->w.ple_projection_norm,
+        .table = {s.kind, table->data, table->scale, (int)table->cols, s.shift}, .ple = p->ple};
+    add_finished(m, &l);
+}
+
+static struct gk_cache cache_of(const struct making *m)
+{
+    const struct pages_layer *l = &m->p->pages->layer[m->layer];
+
+    return (struct gk_cache){m->p->k, m->p->v, m->p->table + l->entry, (int)m->p->pages->ld, l->ring};
+}
+
+static void qkv(struct making *m)
+{
+    const struct passes *p = m->p;
+    const struct gemma_layer *g = layer_of(m);
+    const struct layer_weights *w = weights_of(m);
+    const struct prepared *q = of_width(p->q, q_wide(p->g, m->layer));
+    const int rope = p->rope_of[m->layer];
+    const bool owner = g->kv_from == m->layer;
+    struct gk_launch l = linear(m, "qkv", &w->q, p->x, p->ldx);
+
+    if (owner)
+        add_segment(&l, &w->k);
+    if (owner && !g->v_is_k)
+        add_segment(&l, &w->v);
+    l.a.linear.finish = GK_HEADS;
+    l.a.linear.group_rows = g->head_dim;
+    l.a.linear.f.heads = (struct gk_heads){.head_dim = g->head_dim, .heads = p->g->heads, .kv_heads = owner ? g->kv_heads : 0, .v_is_k = g->v_is_k, .v_norm = p->g->v_norm,
+        .q_norm = w->q_norm, .k_norm = w->k_norm, .angles = (const float *)(p->params + m->at.angles[rope]), .pairs = p->rope[rope].pairs, .q = q->x,
+        .ldq = 2 * gk_padded(q->n), .cache = cache_of(m)};
+    add_finished(m, &l);
+}
+
+static void attention(struct making *m)
+{
+    const struct passes *p = m->p;
+    const struct gemma_layer *g = layer_of(m);
+    const struct layer_weights *w = weights_of(m);
+    const struct prepared *q = of_width(p->q, q_wide(p->g, m->layer)), *att = of_width(p->att, q->n);
+    struct gk_launch l = {.kernel = GK_ATTEND, .label = "attention"};
+
+    l.a.attend = (struct gk_attend){.tokens = m->tokens, .heads = p->g->heads, .kv_heads = g->kv_heads, .head_dim = g->head_dim, .window = g->full ? 0 : p->g->window,
+        .scale = (float)p->g->score_scale, .q = q->x, .ldq = 2 * gk_padded(q->n), .cache = cache_of(m), .token = tokens_of(m), .splits = splits_of(p, m->layer),
+        .partial = p->partial, .count = p->count, .out = {att->x, 2 * gk_padded(att->n), order_of(&w->o), 1, NULL}, .ahead = {ahead_of(&w->o), ahead_of(&w->gate)}};
+    add(m, &l);
+}
+
+static void output(struct making *m)
+{
+    const struct passes *p = m->p;
+    const struct layer_weights *w = weights_of(m);
+    const struct prepared *att = of_width(p->att, q_wide(p->g, m->layer));
+    struct gk_launch l = linear(m, "o", &w->o, att->x, 2 * gk_padded(att->n));
+
+    residual(m, &l, w->post_attention_norm, 1);
+    give(&l, out_for(p, p->x, &w->gate, w->pre_mlp_norm));
+    if (p->g->experts) {
+        give(&l, out_for(p, p->x_other, &w->router, w->router_scale));
+        give(&l, out_for(p, p->x_experts, w->expert_gate, w->pre_mlp_norm_2));
+    }
+    add_finished(m, &l);
+}
+
+static void router(struct making *m)
+{
+    const struct passes *p = m->p;
+    struct gk_launch l = linear(m, "router", &weights_of(m)->router, p->x_other, p->ldx);
+
+    l.a.linear.finish = GK_ROUTE;
+    l.a.linear.f.route = (struct gk_route){.experts = p->g->experts, .top_k = p->g->top_k, .expert_scale = weights_of(m)->expert_scale, .weight = p->weight, .job = p->job,
+        .jobs = p->jobs};
+    add_finished(m, &l);
+}
+
+/* The experts' part of a launch: gate and up (x by token), or down (x by pair). */
+static void beside(const struct making *m, struct gk_launch *l, bool down)
+{
+    const struct passes *p = m->p;
+    const struct layer_weights *w = weights_of(m);
+    const struct matrix *one = down ? w->expert_down : w->expert_gate;
+    struct gk_linear *a = &l->a.linear;
+
+    a->expert = down ? p->expert_down[m->layer] : p->expert_up[m->layer];
+    a->expert_rows = (int)one->rows, a->expert_cols = (int)one->cols;
+    a->top_k = p->g->top_k;
+    a->max_jobs = gk_jobs(m->tokens, p->g->experts, p->g->top_k);
+    a->job = p->job, a->jobs = p->jobs;
+    a->expert_x = down ? p->expert_act.x : p->x_experts;
+    a->expert_ldx = down ? 2 * gk_padded(p->g->expert_mlp) : p->ldx;
+    a->expert_act = (struct gk_out){p->expert_act.x, 2 * gk_padded(p->g->expert_mlp), order_of(w->expert_down), 1, NULL};
+    a->expert_y = p->expert_y, a->expert_ldy = p->g->hidden;
+    l->bytes += (uint64_t)m->tokens * (uint64_t)p->g->top_k * matrix_bytes(one) * (down ? 1 : 2);
+}
+
+/* Are the experts a launch of their own? */
+static bool apart(const struct making *m) { return m->p->experts_apart || m->tokens > 8; }
+
+static struct gk_launch experts_alone(const struct making *m, const char *label, bool down)
+{
+    const struct layer_weights *w = weights_of(m);
+    struct gk_launch l = linear(m, label, down ? w->expert_down : w->expert_gate, NULL, 0);
+
+    l.bytes = 0;
+    l.a.linear.segments = 0;
+    l.a.linear.epilogue = down ? GK_STORE : GK_GATED;
+    beside(m, &l, down);
+    return l;
+}
+
+static void gate_up(struct making *m)
+{
+    const struct passes *p = m->p;
+    const struct layer_weights *w = weights_of(m);
+    const struct prepared *act = of_width(p->act, layer_of(m)->mlp);
+    struct gk_launch l = linear(m, "gate_up", &w->gate, p->x, p->ldx);
+
+    add_segment(&l, &w->up);
+    l.a.linear.epilogue = GK_GATED;
+    l.a.linear.act = (struct gk_out){act->x, 2 * gk_padded(act->n), order_of(&w->down), 1, NULL};
+    l.a.linear.act_n = act->n;
+    if (p->g->experts && !apart(m))
+        beside(m, &l, false);
+    add(m, &l);
+    if (p->g->experts && apart(m)) {
+        struct gk_launch x = experts_alone(m, "experts_up", false);
+        add(m, &x);
+    }
+}
+
+static void down(struct making *m)
+{
+    const struct passes *p = m->p;
+    const struct layer_weights *w = weights_of(m);
+    const struct prepared *act = of_width(p->act, layer_of(m)->mlp);
+    struct gk_launch l = linear(m, "down", &w->down, act->x, 2 * gk_padded(act->n));
+    const bool experts = p->g->experts;
+
+    if (experts && apart(m)) {
+        struct gk_launch x = experts_alone(m, "experts_down", true);
+        add(m, &x);
+    } else if (experts) {
+        beside(m, &l, true);
+    }
+    residual(m, &l, w->post_mlp_norm, p->g->ple ? 1 : w->scalar);
+    if (experts) {
+        struct gk_residual *r = &l.a.linear.f.residual;
+        l.a.linear.finish = GK_EXPERTS;
+        r->dense_w = w->post_mlp_norm_1, r->experts_w = w->post_mlp_norm_2, r->ey = p->expert_y, r->weight = p->weight, r->top_k = p->g->top_k;
+    }
+    give(&l, p->g->ple ? (struct gk_out){p->x, p->ldx, order_of(&w->ple_gate), 1, NULL} : next_input(m));
+    add_finished(m, &l);
+}
+
+static void ple_gate(struct making *m)
+{
+    const struct passes *p = m->p;
+    const struct layer_weights *w = weights_of(m);
+    struct gk_launch l = linear(m, "ple_gate", &w->ple_gate, p->x, p->ldx);
+
+    l.a.linear.epilogue = GK_GATE_BY;
+    l.a.linear.act = (struct gk_out){p->ple_act.x, 2 * gk_padded(p->g->ple), order_of(&w->ple_projection), 1, NULL};
+    l.a.linear.act_n = p->g->ple;
+    l.a.linear.by = p->ple + (size_t)m->layer * (size_t)p->g->ple;
+    l.a.linear.ldby = p->g->ple * p->g->layers;
+    l.a.linear.ahead[0] = ahead_of(m->layer + 1 < p->g->layers ? &p->w.layer[m->layer + 1].q : &p->w.head);
+    add(m, &l);
+}
+
+static void ple_out(struct making *m)
+{
+    const struct layer_weights *w = weights_of(m);
+    struct gk_launch l = linear(m, "ple_out", &w->ple_projection, m->p->ple_act.x, 2 * gk_padded(m->p->g->ple));
+
+    residual(m, &l, w->ple_norm, w->scalar);
+    give(&l, next_input(m));
+    add_finished(m, &l);
+}
+
+int pass_layers(struct pass *to, const struct passes *p, int tokens, struct err *e)
+{
+    static void (*const makers[PARTS])(struct making *) = {
+        [PART_EMBED] = embed, [PART_PLE] = per_layer, [PART_QKV] = qkv, [PART_ATTENTION] = attention, [PART_O] = output, [PART_ROUTER] = router, [PART_GATE_UP] = gate_up,
+        [PART_DOWN] = down, [PART_PLE_GATE] = ple_gate, [PART_PLE_OUT] = ple_out,
+    };
+    struct making m = {.to = to, .p = p, .tokens = tokens, .at = params_of(p, tokens), .e = e};
+
+    *to = (struct pass){0};
+    for (size_t i = 0; i < p->graph.n; i++) {
+        const struct graph_node *node = &p->graph.node[i];
+        m.layer = node->layer;
+        if (!makers[node->part])        /* experts that stand apart come with gate_up and down; the head is pass_head()'s */
+            continue;
+        makers[node->part](&m);
+        to->end[node->layer + 1] = to->n;
+    }
+    return e->code ? -1 : 0;
+}
+
+int pass_head(struct pass *to, const struct passes *p, int tokens, const struct pass_rows *rows, bool logits, struct err *e)
+{
+    struct making m = {.to = to, .p = p, .tokens = tokens, .e = e};
+    const struct matrix *w = &p->w.head;
+
+    if (rows) {
+        const size_t from = params_of(p, rows->tokens).from + (size_t)rows->first * sizeof(int);
+        struct gk_launch l = {.kernel = GK_PREPARE, .label = "prepare"};
+        l.a.prepare = (struct gk_prepare){.tokens = tokens, .n = p->g->hidden, .eps = (float)p->g->eps, .h = p->h, .from = (const int *)(p->params + from), .outs = 1};
+        l.a.prepare.out[0] = out_for(p, p->x, w, p->w.norm);
+        add(&m, &l);
+    }
+    struct gk_launch l = linear(&m, "head", w, p->x, p->ldx);
+    l.a.linear.epilogue = GK_HEAD;
+    l.a.linear.y = logits ? p->logits : NULL;
+    l.a.linear.ldy = p->g->vocab;
+    l.a.linear.softcap = (float)p->g->softcap;
+    l.a.linear.finish = GK_BEST;
+    l.a.linear.f.choice = (struct gk_choice){.best = p->best, .partial = p->best_partial, .banned = p->banned, .n_banned = p->n_banned};
+    add(&m, &l);
+    return e->code ? -1 : 0;
+}
+
+void pass_free(struct pass *to) { free(to->launch); }
