@@ -148,8 +148,15 @@ struct gk_linear {
     int tiles, wpt;                             /* filled by gk_shape(): tiles of 16 rows, warps that share one */
 };
 
-/* Columns of the tensor core's tiles: 4, 8 or 64.  Experts alone (no segments): 4 or 8. */
-static inline int gk_columns(const struct gk_linear *a) { return a->tokens <= 4 ? 4 : a->tokens <= 8 || !a->segments ? 8 : 64; }
+/* Columns of the tensor core's tiles: 1, 4, 8 or 64 (linear.cu).  1: one token, int4 with a scale every 32 columns and an even number of them a row. */
+static inline int gk_columns(const struct gk_linear *a)
+{
+    const int pairs = (!a->segments || a->cols % 64 == 0) && (!a->max_jobs || a->expert_cols % 64 == 0);
+
+    if (a->tokens == 1 && (a->kind == GK_INT4_BF16 || a->kind == GK_INT4_F16) && !a->scale_shift && !a->rounded && pairs)
+        return 1;
+    return a->tokens <= 4 ? 4 : a->tokens <= 8 || !a->segments ? 8 : 64;
+}
 
 /* --- attention --------------------------------------------------------------------------------------------------------- */
 

@@ -1,13 +1,16 @@
 /* Linears: rows of weights in the file's layout against 1 to 8 tokens, or 64 at a time.
  *
- * A tile is 16 rows; wpt warps share its columns (a chunk, 64 bytes of each row, at a time, in turn), and a block walks over tiles.  A lane loads 16 bytes of two rows, two chunks
+ * A tile is 16 rows; wpt warps share its columns (a chunk, 64 bytes of each row, at a time, in turn), and a block walks over tiles.  A lane loads 16 bytes of two rows, some chunks
  * ahead of use, across tiles; so the memory is asked for the next tile while this one is summed up.  In lane 4 g + t: rows g and g + 8, bytes 16 t .. of the chunk.
  *   int4   16 bytes are one group of 32 columns; the four lanes of a row exchange words, so that each multiplication stays within one group and the group's sum meets its scale
  *   int8, e4m3, bf16   sums run on; a row's scale comes last
  * The columns of the tensor core are tokens.  COLUMNS 4: hi terms in columns 0..3, lo terms in 4..7, one multiplication for both; 8: one each; 64: eight times that.
+ * COLUMNS 1, int4: a lone token leaves columns free, so they tell the groups apart instead, and nothing is exchanged: column n has the terms (n < 4: hi, else lo) of group
+ * n % 4 where the rows' words are that group's, and 0 elsewhere.  A third fewer instructions, which is what the fastest memories need.
  *
  *  COLUMNS   registers  blocks an SM (sm_89)  shared memory
- *  4, 8, 64  <= 128     2                     8 KiB; routing 13; 64 columns 32
+ *  1, 4, 8   <= 128     2                     8 KiB; routing 13
+ *  64        <= 128     2                     32 KiB
  * tests/gates.bats holds the compiler to it.
  */
 #include "cuda/table.cuh"
@@ -25,18 +28,18 @@ template <int KIND> struct format {
 constexpr uint32_t ONE = 0x3f803f80, MINUS_ONE = 0xbf80bf80, BIAS_128 = 0x43004300, MINUS_136 = 0xc308c308, TWO_TO_120 = 0x7b807b80;
 
 /* Nibbles n and n + 4 of a word, n = shift / 4, as levels: 128 + u has u in its last bits. */
-GK_DEVICE uint32_t levels(uint32_t w, int shift) { return fma_bf16x2((w >> shift & 0x000f000f) | BIAS_128, ONE, MINUS_136); }
+GK_DEVICE uint32_t levels(uint32_t w, int shift) { return fma_bf16x2(and_or(w >> shift, 0x000f000f, BIAS_128), ONE, MINUS_136); }
 
 /* Bytes 0 and 2 (or 1 and 3) as int8: 128 + low seven bits - (the sign's bit set: 256, else 128). */
 GK_DEVICE uint32_t signed_bytes(uint32_t w, int shift)
 {
     const uint32_t v = w >> shift;
-    return fma_bf16x2((v & 0x00800080) | BIAS_128, MINUS_ONE, (v & 0x007f007f) | BIAS_128);
+    return fma_bf16x2(and_or(v, 0x00800080, BIAS_128), MINUS_ONE, and_or(v, 0x007f007f, BIAS_128));
 }
 /* The same as e4m3: its seven bits are bf16's exponent and mantissa, short of 2^120; subnormal ones too. */
 GK_DEVICE uint32_t float_bytes(uint32_t w, int shift)
 {
-    const uint32_t v = shift ? (w >> 4 & 0x07f007f0) | (w & 0x80008000) : (w << 4 & 0x07f007f0) | (w << 8 & 0x80008000);
+    const uint32_t v = shift ? and_or(w, 0x80008000, w >> 4 & 0x07f007f0) : and_or(w << 8, 0x80008000, w << 4 & 0x07f007f0);
     return fma_bf16x2(v, TWO_TO_120, 0x80008000);       /* + -0: keeps a zero's sign, which nobody sees */
 }
 
@@ -91,8 +94,8 @@ template <int KIND> GK_DEVICE int scale_bytes(int cols, int shift) { return form
 
 template <int KIND> GK_DEVICE void set_half(tile &t, int half, const struct gk_matrix &m, int row, int shift)
 {
-    t.data[half] = (const uint8_t *)m.data + (size_t)row * (size_t)row_bytes<KIND>(t.cols);
-    t.scale[half] = (const uint8_t *)m.scale + (size_t)row * (size_t)scale_bytes<KIND>(t.cols, shift);
+    t.data[half] = (const uint8_t *)m.data + (uint64_t)(uint32_t)row * (uint32_t)row_bytes<KIND>(t.cols);
+    t.scale[half] = (const uint8_t *)m.scale + (uint64_t)(uint32_t)row * (uint32_t)scale_bytes<KIND>(t.cols, shift);
     t.rows[half] = m.rows - row;
 }
 
@@ -100,34 +103,35 @@ template <int KIND> GK_DEVICE void set_half(tile &t, int half, const struct gk_m
 template <int KIND> GK_DEVICE bool find_tile(const struct gk_linear &a, int index, tile &t)
 {
     const bool gated = a.epilogue == GK_GATED;
-    const int step = gated ? 8 : 16;
-    int base = 0;
+    const int bits = gated ? 3 : 4, round_up = (1 << bits) - 1;         /* rows of a tile, or of its half */
+    const struct gk_matrix *m = a.m;
+    int base = 0, segment = 0;
 
     t.job = nullptr;
     t.cols = a.cols;
-    for (int s = 0; s < (gated ? a.segments / 2 : a.segments); s++) {
-        const int tiles = (a.m[s].rows + step - 1) / step;
-        if (index < tiles) {
-            set_half<KIND>(t, 0, a.m[s], index * step, a.scale_shift);
-            set_half<KIND>(t, 1, a.m[gated ? 1 : s], gated ? index * 8 : index * 16 + 8, a.scale_shift);
-            t.row = base + index * step;
-            return true;
-        }
+    for (const int segments = gated ? a.segments / 2 : a.segments; segment < segments; segment++) {
+        const int tiles = (m[segment].rows + round_up) >> bits;
+        if (index < tiles)
+            break;
         index -= tiles;
-        base += a.m[s].rows;
+        base += m[segment].rows;
     }
-    if (!a.max_jobs)
-        return false;
-    const int tiles = (a.expert_rows + step - 1) / step, job = index / tiles;
-    if (job >= a.max_jobs || job >= *a.jobs)
-        return false;
-    index -= job * tiles;
-    t.job = a.job + job;
-    t.cols = a.expert_cols;
-    const struct gk_expert *e = a.expert + t.job->expert;
-    set_half<KIND>(t, 0, e->m[0], index * step, a.scale_shift);
-    set_half<KIND>(t, 1, e->m[gated ? 1 : 0], gated ? index * 8 : index * 16 + 8, a.scale_shift);
-    t.row = index * step;
+    if (segment == (gated ? a.segments / 2 : a.segments)) {
+        if (!a.max_jobs)
+            return false;
+        const unsigned tiles = (unsigned)(a.expert_rows + round_up) >> bits, job = (unsigned)index / tiles;
+        if (job >= (unsigned)a.max_jobs || (int)job >= *a.jobs)
+            return false;
+        index -= (int)(job * tiles);
+        base = segment = 0;
+        t.job = a.job + job;
+        t.cols = a.expert_cols;
+        m = a.expert[t.job->expert].m;
+    }
+    const int row = index << bits;
+    t.row = base + row;
+    set_half<KIND>(t, 0, m[segment], row, a.scale_shift);
+    set_half<KIND>(t, 1, m[gated ? 1 : segment], gated ? row : row + 8, a.scale_shift);
     return true;
 }
 
@@ -144,7 +148,7 @@ struct cursor {
     const uint8_t *data[2], *scale[2];
     bool has[2];
 };
-struct stored { uint4 w[2]; uint32_t scale; };      /* scale: 16 bits of each row */
+struct stored { uint4 w[2]; uint32_t scale[2]; };   /* scale: COLUMNS 1: of each row, those of two groups; else [0] of both rows, that of one */
 
 template <int KIND> GK_DEVICE void enter(const struct gk_linear &a, const walk &w, cursor &c)
 {
@@ -158,7 +162,7 @@ template <int KIND> GK_DEVICE void enter(const struct gk_linear &a, const walk &
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         c.has[i] = g < t.rows[i];
-        c.data[i] = t.data[i] + (size_t)g * (size_t)c.bytes;
+        c.data[i] = t.data[i] + (unsigned)(g * c.bytes);
         if constexpr (format<KIND>::INT4)
             c.scale[i] = t.scale[i] + g * scale_bytes<KIND>(t.cols, a.scale_shift);
     }
@@ -169,19 +173,24 @@ template <int KIND> GK_DEVICE void settle(const struct gk_linear &a, const walk 
     while (c.chunk * 64 >= c.bytes && ++c.round < w.rounds)
         enter<KIND>(a, w, c);
 }
-template <int KIND> GK_DEVICE stored load(const struct gk_linear &a, const walk &w, cursor &c)
+template <int KIND, int COLUMNS> GK_DEVICE stored load(const struct gk_linear &a, const walk &w, cursor &c)
 {
-    stored s = {{{0, 0, 0, 0}, {0, 0, 0, 0}}, 0};
+    stored s = {{{0, 0, 0, 0}, {0, 0, 0, 0}}, {0, 0}};
     if (c.round >= w.rounds)
         return s;
     const int at = c.chunk * 64 + lane_id() % 4 * 16;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        if (!c.has[i] || at >= c.bytes)
-            continue;
-        s.w[i] = load_weights(c.data[i] + at);
-        if constexpr (format<KIND>::INT4)
-            s.scale |= (uint32_t)((const uint16_t *)c.scale[i])[at / 16 >> a.scale_shift] << 16 * i;
+        if (c.has[i] && at < c.bytes) {
+            s.w[i] = load_weights(c.data[i] + at);
+            if constexpr (format<KIND>::INT4 && COLUMNS > 1)
+                s.scale[0] |= load_word16((const uint16_t *)c.scale[i] + (at / 16 >> a.scale_shift)) << 16 * i;
+        }
+        if constexpr (COLUMNS == 1) {
+            const int pair = c.chunk * 2 + lane_id() % 2;
+            if (c.has[i] && pair * 32 < c.bytes)
+                s.scale[i] = load_word32((const uint32_t *)c.scale[i] + pair);
+        }
     }
     c.chunk += w.wpt;
     settle<KIND>(a, w, c);
@@ -221,6 +230,15 @@ template <int KIND, int COLUMNS> GK_DEVICE void multiply(stored s, int chunk, co
     constexpr int TILES = (COLUMNS + 7) / 8;
     const int g = lane_id() / 4;
 
+    uint4 early[f::PIECES];             /* the first terms of all pieces are on their way while words are exchanged */
+    if constexpr (TILES == 1) {
+#pragma unroll
+        for (int i = 0; i < f::PIECES; i++) {
+            early[i] = make_uint4(0, 0, 0, 0);
+            if (COLUMNS == 4 ? g % 4 < x.tokens : g < x.tokens)
+                early[i] = ((const uint4 *)x.x)[2 * piece_at<KIND, COLUMNS>(chunk, i)];
+        }
+    }
     if constexpr (f::INT4) {
         exchange(s.w[0]);
         exchange(s.w[1]);
@@ -232,7 +250,7 @@ template <int KIND, int COLUMNS> GK_DEVICE void multiply(stored s, int chunk, co
         decode<KIND>(s.w[0], i, a[0]);
         decode<KIND>(s.w[1], i, a[1]);
         if constexpr (f::INT4) {
-            const uint32_t bits = __shfl_sync(ALL, s.scale, i, 4);
+            const uint32_t bits = __shfl_sync(ALL, s.scale[0], i, 4);
             by[0] = scale_value<KIND>(bits & 0xffff), by[1] = scale_value<KIND>(bits >> 16);
             if (x.rounded) {
                 round_products(a[0], by[0]);
@@ -248,11 +266,13 @@ template <int KIND, int COLUMNS> GK_DEVICE void multiply(stored s, int chunk, co
             float c[4] = {0, 0, 0, 0};
             float (&into)[4] = f::INT4 ? c : sum[n];
             uint4 b = make_uint4(0, 0, 0, 0), b2 = b;
-            if (COLUMNS == 4 ? g % 4 < x.tokens : 8 * n + g < x.tokens) {
+            if (TILES == 1)
+                b = early[i];
+            if (COLUMNS > 4 && 8 * n + g < x.tokens) {
                 const uint4 *from = (const uint4 *)((const uint16_t *)at + (size_t)n * x.step);
-                b = from[0];
-                if (COLUMNS > 4)
-                    b2 = from[1];
+                if (TILES > 1)
+                    b = from[0];
+                b2 = from[1];
             }
             multiply_piece(into, a, b);
             if (COLUMNS > 4)
@@ -266,20 +286,54 @@ template <int KIND, int COLUMNS> GK_DEVICE void multiply(stored s, int chunk, co
     }
 }
 
+/* One token, int4: see COLUMNS 1. */
+template <int KIND> GK_DEVICE void multiply_alone(const stored &s, int chunk, const activations<1> &x, float (&sum)[1][4])
+{
+    const int g = lane_id() / 4, t = lane_id() % 4;
+    const uint4 *from = (const uint4 *)x.x + 2 * 4 * (4 * chunk + t);
+    uint4 b[4];
+    float c[4] = {0, 0, 0, 0};
+
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        b[i] = make_uint4(0, 0, 0, 0);
+        if (g % 4 == t)
+            b[i] = from[2 * i];
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        uint32_t a[2][4];
+        decode<KIND>(s.w[0], i, a[0]);
+        decode<KIND>(s.w[1], i, a[1]);
+        multiply_piece(c, a, b[i]);
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        sum[0][k] = fmaf(scale_value<KIND>(k % 2 ? s.scale[k / 2] >> 16 : s.scale[k / 2] & 0xffff), c[k], sum[0][k]);
+}
+
 /* --- results ----------------------------------------------------------------------------------------------------------- */
 
 /* Rows of outputs as the warps leave them in shared memory: [warp][16][columns]. */
-template <int COLUMNS> constexpr int WIDE = COLUMNS == 4 ? 8 : COLUMNS;
+template <int COLUMNS> constexpr int WIDE = COLUMNS == 4 ? 8 : COLUMNS;       /* 1: the columns are summed on the way */
 
 template <int COLUMNS> GK_DEVICE void leave(float *room, const float (&sum)[(COLUMNS + 7) / 8][4])
 {
     const int g = lane_id() / 4, t = lane_id() % 4;
     float *to = room + warp_id() * 16 * WIDE<COLUMNS>;
+    if constexpr (COLUMNS == 1) {
+        float low = sum[0][0] + sum[0][1], high = sum[0][2] + sum[0][3];
+        low += __shfl_xor_sync(ALL, low, 1), high += __shfl_xor_sync(ALL, high, 1);
+        low += __shfl_xor_sync(ALL, low, 2), high += __shfl_xor_sync(ALL, high, 2);
+        if (t == 0)
+            to[g] = low, to[g + 8] = high;
+    } else {
 #pragma unroll
-    for (int n = 0; n < (COLUMNS + 7) / 8; n++)
+        for (int n = 0; n < (COLUMNS + 7) / 8; n++)
 #pragma unroll
-        for (int k = 0; k < 4; k++)
-            to[(g + k / 2 * 8) * WIDE<COLUMNS> + n * 8 + 2 * t + k % 2] = sum[n][k];
+            for (int k = 0; k < 4; k++)
+                to[(g + k / 2 * 8) * WIDE<COLUMNS> + n * 8 + 2 * t + k % 2] = sum[n][k];
+    }
 }
 template <int COLUMNS> GK_DEVICE float collect(const float *room, const walk &w, int row, int column)
 {
@@ -352,21 +406,21 @@ template <int KIND, int COLUMNS> GK_DEVICE void results(const struct gk_linear &
 struct end_room { float word[WARPS]; unsigned flag[WARPS]; };
 static_assert(sizeof(end_room) == GK_END_BYTES && sizeof(route_room) == GK_ROUTE_BYTES, "shape.c counts shared memory by these");
 
-/* Groups of rows that this round completed. */
-GK_DEVICE void finish_groups(const struct gk_linear &a, const walk &w, const tile &t, bool has, end_room &end)
+/* Groups of rows that this round completed; row: the first of this warp's tile, -1 = none; first: the thread that speaks for it. */
+static __device__ __noinline__ void finish_groups(const struct gk_linear &a, int slots, int slot, bool first, int row, end_room &end)
 {
     __threadfence();
     __syncthreads();
-    if (w.sub == 0 && lane_id() == 0) {
-        const unsigned group = has ? (unsigned)(t.row / a.group_rows) : 0, all = (unsigned)a.group_rows / 16;
-        end.flag[w.slot] = 0;
-        if (has && atomicAdd(&a.count[group], 1u) == all - 1) {
+    if (first) {
+        const unsigned group = row >= 0 ? (unsigned)(row / a.group_rows) : 0, all = (unsigned)a.group_rows / 16;
+        end.flag[slot] = 0;
+        if (row >= 0 && atomicAdd(&a.count[group], 1u) == all - 1) {
             atomicExch(&a.count[group], 0u);
-            end.flag[w.slot] = group + 1;
+            end.flag[slot] = group + 1;
         }
     }
     __syncthreads();
-    for (int s = 0; s < w.slots; s++) {
+    for (int s = 0; s < slots; s++) {
         const unsigned flag = end.flag[s];
         if (!flag)
             continue;
@@ -394,7 +448,7 @@ template <int COLUMNS> GK_DEVICE void leave_best(const struct gk_linear &a, stru
 }
 
 /* All rows are there, for one block. */
-GK_DEVICE void finish_all(const struct gk_linear &a, unsigned char *room, end_room &end)
+static __device__ __noinline__ void finish_all(const struct gk_linear &a, unsigned char *room, end_room &end)
 {
     if (a.finish == GK_ROUTE) {
         finish_route(a, *(route_room *)room);
@@ -420,7 +474,7 @@ template <int KIND, int COLUMNS> __global__ void __launch_bounds__(GK_THREADS, 2
     const bool grouped = a.finish == GK_HEADS || a.finish == GK_PLE;
     struct gk_best best = {-INFINITY, 0x7fffffff};
     cursor next = {};
-    constexpr int DEPTH = COLUMNS == 64 ? 1 : 2;    /* chunks on their way */
+    constexpr int DEPTH = COLUMNS == 64 ? 1 : COLUMNS == 1 ? 3 : 2;        /* chunks on their way: 48 KiB an SM with one token */
     stored ring[DEPTH];
 
     if (a.max_jobs)
@@ -428,7 +482,7 @@ template <int KIND, int COLUMNS> __global__ void __launch_bounds__(GK_THREADS, 2
     enter<KIND>(a, w, next);
     settle<KIND>(a, w, next);
     for (int i = 0; i < DEPTH; i++)
-        ring[i] = load<KIND>(a, w, next);
+        ring[i] = load<KIND, COLUMNS>(a, w, next);
     if (!a.max_jobs)
         wait_for_previous();
     let_next_start();
@@ -438,7 +492,7 @@ template <int KIND, int COLUMNS> __global__ void __launch_bounds__(GK_THREADS, 2
         float sum[TILES][4] = {};
         activations<COLUMNS> x = {nullptr, 8 * (size_t)a.ldx, tokens, a.rounded != 0};
         if (has) {
-            const int g = lane_id() / 4, column = COLUMNS == 4 ? g % 4 : g;
+            const int g = lane_id() / 4, column = COLUMNS == 1 ? 0 : COLUMNS == 4 ? g % 4 : g;
             if (t.job) {
                 x.tokens = t.job->n;
                 /* a column past the job's reads nothing */
@@ -447,13 +501,18 @@ template <int KIND, int COLUMNS> __global__ void __launch_bounds__(GK_THREADS, 2
             } else {
                 x.x = a.x + (size_t)(first_token + min(column, tokens - 1)) * (size_t)a.ldx;
             }
-            if (COLUMNS == 4)
+            if (COLUMNS <= 4)
                 x.x += g / 4 * 8;
             for (int chunk = w.sub; chunk * 64 < row_bytes<KIND>(t.cols); chunk += w.wpt) {
                 const stored now = ring[0];
-                ring[0] = ring[DEPTH - 1];
-                ring[DEPTH - 1] = load<KIND>(a, w, next);
-                multiply<KIND, COLUMNS>(now, chunk, x, sum);
+#pragma unroll
+                for (int i = 1; i < DEPTH; i++)
+                    ring[i - 1] = ring[i];
+                ring[DEPTH - 1] = load<KIND, COLUMNS>(a, w, next);
+                if constexpr (COLUMNS == 1)
+                    multiply_alone<KIND>(now, chunk, x, sum);
+                else
+                    multiply<KIND, COLUMNS>(now, chunk, x, sum);
             }
         }
         float *const here = COLUMNS == 64 ? room : room + round % 2 * ROOM;
@@ -465,7 +524,7 @@ template <int KIND, int COLUMNS> __global__ void __launch_bounds__(GK_THREADS, 2
         if (has)
             results<KIND, COLUMNS>(a, w, t, here, x.tokens, first_token, best);
         if (grouped)
-            finish_groups(a, w, t, has, end);
+            finish_groups(a, w.slots, w.slot, w.sub == 0 && lane_id() == 0, has ? t.row : -1, end);
         else if (w.wpt == 1)
             __syncwarp();
         else if (COLUMNS == 64)
@@ -501,6 +560,9 @@ __global__ void __launch_bounds__(GK_THREADS) finish(const __grid_constant__ str
 
 template <int KIND> static const void *linear_of(int columns)
 {
+    if constexpr (format<KIND>::INT4)
+        if (columns == 1)
+            return (const void *)linear<KIND, 1>;
     return columns == 4 ? (const void *)linear<KIND, 4> : columns == 8 ? (const void *)linear<KIND, 8> : (const void *)linear<KIND, 64>;
 }
 

@@ -16,6 +16,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
@@ -122,6 +123,9 @@ static inline uint32_t shim_to_bf16(float f)
 }
 static inline uint4 load_weights(const void *p) { return *(const uint4 *)p; }
 static inline float4 load_l2(const float *p) { return *(const float4 *)p; }
+static inline uint32_t load_word32(const uint32_t *p) { return *p; }
+static inline uint32_t load_word16(const uint16_t *p) { return *p; }
+static inline uint32_t and_or(uint32_t a, uint32_t b, uint32_t c) { return (a & b) | c; }
 static inline void prefetch_l2(const void *) {}
 static inline void wait_for_previous() {}
 static inline void let_next_start() {}

@@ -49,6 +49,10 @@ int main(void)
             test_store((enum gk_kind)kind, 33, 160, tokens, 1);
         test_store((enum gk_kind)kind, 1, 32, 1, 4);
         test_store((enum gk_kind)kind, 31, 704, 2, 2);
+        test_store((enum gk_kind)kind, 31, 704, 1, 1);
+        test_store((enum gk_kind)kind, 100, 64, 1, 1);
+        test_store((enum gk_kind)kind, 33, 1536, 1, 2);
+        test_store((enum gk_kind)kind, 300, 128, 1, 1);
         test_store((enum gk_kind)kind, 257, 256, 3, 1);
         test_store((enum gk_kind)kind, 40, 96, 70, 1);
         test_store((enum gk_kind)kind, 16, 1536, 9, 1);
