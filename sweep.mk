@@ -27,7 +27,7 @@ export INSTANCE REGION EXPIRES FAULTS
 
 SWEEP_PROGRAMS := st-extract q4-regrid emb-untie ct-pack ct-check gpu-decode gpu-serve sm-invoke tabulate $(if $(filter rehearsal sagemaker,$(TARGET)),sm-endpoint sm-local)
 # Not every script in pipelines/ makes a build.
-RECIPES := $(filter-out chain measure pair report publish status,$(notdir $(shell find $(HERE)/pipelines -maxdepth 1 -type f -perm -u+x)))
+RECIPES := $(filter-out chain measure pair report publish status card,$(notdir $(shell find $(HERE)/pipelines -maxdepth 1 -type f -perm -u+x)))
 TARGETS := $(notdir $(wildcard $(HERE)/pipelines/targets/*))
 # Shell text, expanded when a recipe runs: st-synth is built by then.  Another st-synth may make another model: another directory.
 SWEEP_MODEL = $(or $(MODEL),$(OUT)/source/$$(sha256sum <$(BIN)/st-synth | cut -c 1-16)/e2b-nano)
