@@ -9,7 +9,7 @@
  * Fast mode. Activations for int4 and int8 weights are scale * q, scale = max|x| / 32639 for every 32, q = rint(x / scale) as two int8 terms, 256 high + low; the sum of
  * level * q over 32 is exact in integers; lane i of 16 takes fma(sum, scale of weights * scale of activations, lane) for the groups g with 4 (g % 4) + g / 4 % 4 = i; the
  * lanes are added as above; an int8 row's scale multiplies at the end.  rms error of an output <= 4e-5 of the outputs' rms on normal activations, 1e-4 with outliers.  fp8 weights: the
- * sum of exact mode over unscaled weights, times the row's scale.  16 and 32 bits: as exact mode.
+ * sum of exact mode over unscaled weights in another order of the columns (columns 4 i + j of every 64 at 16 j + i), times the row's scale.  16 and 32 bits: as exact mode.
  *
  * exp is a degree-7 polynomial after reduction by ln 2, within 2 ulp on [-87, 88], clamped outside; gelu and tanh stand on it.
  */
@@ -45,7 +45,7 @@ struct matrix matrix_rows(const struct matrix *w, size_t row, size_t rows);
 struct kv_span { const float *k, *v; size_t n; };
 
 /* Bytes of one vector prepared for linear_fast, a multiple of 64. */
-static inline size_t act_bytes(enum weight_kind kind, size_t cols) { return kind == W_FP8 ? (cols + 15) / 16 * 64 : (cols + 511) / 512 * 512 / 4 * 9; }
+static inline size_t act_bytes(enum weight_kind kind, size_t cols) { return kind == W_FP8 ? (cols + 63) / 64 * 256 : (cols + 511) / 512 * 512 / 4 * 9; }
 
 /* How a product walks memory, which changes its speed, never its result: how many bytes ahead it asks for, into the first cache or the second. */
 struct pace { size_t distance; bool near; };

@@ -7,10 +7,12 @@ enum {
     SEGMENT = 512,          /* columns decoded at a time: 16 scales, one vector */
     TILE_ROWS = 4, TILE_TOKENS = 16,
     TILE_TERMS = 16,        /* rows that several tokens take from the nearest cache */
+    FP8_BLOCK = 64,         /* fp8 weights that are widened together */
+    FP8_AHEAD = 8192,       /* bytes ahead of their use at which they are asked for */
     SPAN_BLOCK = 256        /* positions between two corrections of the running softmax */
 };
 
-/* Two more for decode32: an fp8 weight / 2^120 without its row's scale; int4 level x scale without rounding. */
+/* Two more: an fp8 weight / 2^120 without its row's scale, in the order of v_fp8_64; int4 level x scale without rounding. */
 #define RAW_FP8 ((enum weight_kind)(W_FP8 + 1))
 #define RAW_INT4 ((enum weight_kind)(W_FP8 + 2))
 
@@ -18,10 +20,6 @@ enum {
 INLINE void decode32(enum weight_kind kind, const uint8_t *p, float scale, v16 *a, v16 *b)
 {
     v16 s = v_set(scale);
-    if (kind == RAW_FP8) {
-        *a = v_fp8(p), *b = v_fp8(p + 16);
-        return;
-    }
     if (kind == RAW_INT4) {
         *a = v_mul(v_levels(p), s), *b = v_mul(v_levels(p + 8), s);
         return;
@@ -97,6 +95,30 @@ INLINE void dot_rows(enum weight_kind kind, int rows, const struct matrix *w, si
         y[r] = v_sum(v_add(low[r], high[r]));
 }
 
+/* dot_rows of RAW_FP8; x as prepare() leaves it. */
+INLINE void dot_fp8(int rows, const struct matrix *w, size_t row, const float *x, float *y)
+{
+    const uint8_t *p = w->data + row * w->cols;
+    v16 low[2], high[2], v[4];
+
+#pragma GCC unroll 2
+    for (int r = 0; r < rows; r++)
+        low[r] = high[r] = v_set(0);
+    for (size_t k = 0; k < w->cols; k += FP8_BLOCK) {
+        const v16 a = v_load(x + k), b = v_load(x + k + 16), c = v_load(x + k + 32), d = v_load(x + k + 48);
+#pragma GCC unroll 2
+        for (int r = 0; r < rows; r++) {
+            v_prefetch(p + k * (size_t)rows + (size_t)r * 64 + FP8_AHEAD, false);
+            v_fp8_64(p + (size_t)r * w->cols + k, v);
+            low[r] = v_fma(v[2], c, v_fma(v[0], a, low[r]));
+            high[r] = v_fma(v[3], d, v_fma(v[1], b, high[r]));
+        }
+    }
+#pragma GCC unroll 2
+    for (int r = 0; r < rows; r++)
+        y[r] = v_sum(v_add(low[r], high[r]));
+}
+
 INLINE void one_token(enum weight_kind kind, const struct matrix *w, size_t row0, size_t row1, const float *x, float *y)
 {
     size_t r = row0;
@@ -151,7 +173,13 @@ INLINE void decode_tile(enum weight_kind kind, const struct matrix *w, size_t ro
     float scale[16] = {0};
     if (w->scale)
         segment_scales(w, row, k0, scale);
-    for (size_t i = 0; i * BLOCK < n; i++, p += step) {
+    for (size_t i = 0; kind == RAW_FP8 && i < n; i += FP8_BLOCK) {
+        v16 v[4];
+        v_fp8_64(p + i, v);
+        for (size_t j = 0; j < 4; j++)
+            v_store(out + i + 16 * j, v[j]);
+    }
+    for (size_t i = 0; kind != RAW_FP8 && i * BLOCK < n; i++, p += step) {
         v16 a, b;
         decode32(kind, p, scale[i], &a, &b);
         v_store(out + i * BLOCK, a);
@@ -166,7 +194,7 @@ INLINE void tile(enum weight_kind kind, const struct matrix *w, size_t row, size
     _Alignas(64) float values[TILE_ROWS * SEGMENT];
     memset(acc, 0, sizeof acc);
     for (size_t k0 = 0; k0 < w->cols; k0 += SEGMENT) {
-        size_t n = least(SEGMENT, w->cols - k0);
+        size_t n = least(SEGMENT, (kind == RAW_FP8 ? (w->cols + FP8_BLOCK - 1) / FP8_BLOCK * FP8_BLOCK : w->cols) - k0);
         for (size_t r = 0; r < rows; r++)
             decode_tile(kind, w, row + r, k0, n, values + r * SEGMENT);
         for (size_t r = 0; r < rows; r += 2) {
@@ -245,6 +273,18 @@ INLINE void prepare_kind(enum weight_kind kind, const float *x, size_t cols, uin
     }
 }
 
+/* In the order in which v_fp8_64 leaves the weights, zeros after the last. */
+INLINE void prepare_fp8(const float *x, size_t cols, float *to)
+{
+    for (size_t k = 0; k < cols; k += FP8_BLOCK, to += FP8_BLOCK) {
+        float scaled[FP8_BLOCK] = {0};
+        for (size_t i = 0; i < least(FP8_BLOCK, cols - k); i += 16)
+            v_store(scaled + i, v_mul(v_load(x + k + i), v_set(0x1p60f)));
+        for (size_t i = 0; i < FP8_BLOCK; i++)
+            to[i % 4 * 16 + i / 4] = scaled[i];
+    }
+}
+
 static void prepare(enum weight_kind kind, const float *x, size_t cols, uint8_t *to)
 {
     if (kind == W_INT4)
@@ -252,8 +292,7 @@ static void prepare(enum weight_kind kind, const float *x, size_t cols, uint8_t 
     else if (kind == W_INT8)
         prepare_kind(W_INT8, x, cols, to);
     else
-        for (size_t k = 0; k < cols; k += 16)
-            v_store((float *)(void *)to + k, v_mul(v_load(x + k), v_set(0x1p60f)));
+        prepare_fp8(x, cols, (float *)(void *)to);
 }
 
 static float row_scale(const struct matrix *w, size_t row)
@@ -389,20 +428,20 @@ static void terms_rows(const struct matrix *w, size_t row0, size_t row1, struct 
 }
 
 #ifdef VEC_AVX512
-/* --- many tokens: 16 rows side by side ---
- * A lane is a row: a group of 32 columns becomes eight vectors of four columns each, and what one token adds to 16 rows costs 16 dot instructions.  The groups are
- * visited in the order in which v_sum4 adds the lanes of a single row, so that the sums are the same bits. */
+/* --- several tokens: 16 rows side by side ---
+ * A lane is a row: a group of 32 columns becomes vectors of four columns each, and what one token adds to 16 rows costs 16 dot instructions, which are what the time
+ * goes into; all else runs beside them.  The groups are visited in the order in which v_sum4 adds the lanes of a single row, so that the sums are the same bits. */
 
-enum { SIDE_ROWS = 16, SIDE_TOKENS = 16, SIDE_GROUPS = 48, LANES = 16, SIDE_LEAST = 8 /* tokens: fewer do not pay for the unpacking */ };
+enum { SIDE_ROWS = 16, SIDE_GROUPS = 768, LANES = 16 };
 
+/* 16 rows: the vectors of each group (int8: two sets of them) and its scales. */
 struct side {
-    _Alignas(64) uint8_t weight[SIDE_GROUPS][8][64];
+    _Alignas(64) uint8_t weight[2 * SIDE_GROUPS][4][64];
     _Alignas(64) float scale[SIDE_GROUPS][16];
-    _Alignas(64) float level[5][SIDE_TOKENS][16];   /* sums of 1, 2, 4, 8, 16 lanes */
 };
 
 /* 16 bytes of each of 16 rows as four vectors of 32 bits a row. */
-INLINE void side_load(const uint8_t *p, size_t stride, __m512i out[4])
+INLINE void side_load(const uint8_t *p, size_t stride, uint8_t (*to)[64])
 {
     __m512i row[4];
 #pragma GCC unroll 4
@@ -414,46 +453,68 @@ INLINE void side_load(const uint8_t *p, size_t stride, __m512i out[4])
     }
     const __m512i a = _mm512_unpacklo_epi32(row[0], row[1]), b = _mm512_unpacklo_epi32(row[2], row[3]);
     const __m512i c = _mm512_unpackhi_epi32(row[0], row[1]), d = _mm512_unpackhi_epi32(row[2], row[3]);
-    out[0] = _mm512_unpacklo_epi64(a, b), out[1] = _mm512_unpackhi_epi64(a, b);
-    out[2] = _mm512_unpacklo_epi64(c, d), out[3] = _mm512_unpackhi_epi64(c, d);
+    _mm512_store_si512(to[0], _mm512_unpacklo_epi64(a, b)), _mm512_store_si512(to[1], _mm512_unpackhi_epi64(a, b));
+    _mm512_store_si512(to[2], _mm512_unpacklo_epi64(c, d)), _mm512_store_si512(to[3], _mm512_unpackhi_epi64(c, d));
 }
 
-/* One group: int4 as four vectors of even columns and four of odd ones, int8 plus 128 in order. */
-INLINE void side_group(enum weight_kind kind, const struct matrix *w, size_t row, size_t group, uint8_t (*to)[64])
+/* 16-bit elements [16][16], rows `stride` bytes apart, transposed and widened. */
+INLINE void side_transpose(enum st_dtype type, const uint8_t *p, size_t stride, float (*to)[16])
 {
-    const size_t stride = w->cols / BLOCK * block_bytes(kind);
-    const uint8_t *p = w->data + row * stride + group * block_bytes(kind);
-    __m512i v[4];
+    __m256i a[16], b[16];
 
-    for (int half = 0; half < (kind == W_INT4 ? 1 : 2); half++) {
-        side_load(p + 16 * half, stride, v);
+#pragma GCC unroll 16
+    for (size_t i = 0; i < 16; i++)
+        a[i] = _mm256_loadu_si256((const void *)(p + i * stride));
+#pragma GCC unroll 8
+    for (size_t i = 0; i < 8; i++)
+        b[2 * i] = _mm256_unpacklo_epi16(a[2 * i], a[2 * i + 1]), b[2 * i + 1] = _mm256_unpackhi_epi16(a[2 * i], a[2 * i + 1]);
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) {
-            if (kind == W_INT4) {
-                _mm512_store_si512(to[i], _mm512_and_si512(v[i], _mm512_set1_epi8(15)));
-                _mm512_store_si512(to[4 + i], _mm512_and_si512(_mm512_srli_epi16(v[i], 4), _mm512_set1_epi8(15)));
-            } else {
-                _mm512_store_si512(to[4 * half + i], _mm512_xor_si512(v[i], _mm512_set1_epi8((char)0x80)));
-            }
-        }
+    for (size_t i = 0; i < 16; i += 4) {
+        a[i] = _mm256_unpacklo_epi32(b[i], b[i + 2]), a[i + 1] = _mm256_unpackhi_epi32(b[i], b[i + 2]);
+        a[i + 2] = _mm256_unpacklo_epi32(b[i + 1], b[i + 3]), a[i + 3] = _mm256_unpackhi_epi32(b[i + 1], b[i + 3]);
+    }
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 4; i++) {
+        b[2 * i] = _mm256_unpacklo_epi64(a[i], a[i + 4]), b[2 * i + 1] = _mm256_unpackhi_epi64(a[i], a[i + 4]);
+        b[8 + 2 * i] = _mm256_unpacklo_epi64(a[8 + i], a[12 + i]), b[8 + 2 * i + 1] = _mm256_unpackhi_epi64(a[8 + i], a[12 + i]);
+    }
+#pragma GCC unroll 8
+    for (size_t i = 0; i < 8; i++) {
+        v_store(to[i], v_widen(type, _mm256_permute2x128_si256(b[i], b[8 + i], 0x20)));
+        v_store(to[8 + i], v_widen(type, _mm256_permute2x128_si256(b[i], b[8 + i], 0x31)));
     }
 }
 
-INLINE void side_scales(enum st_dtype type, const struct matrix *w, size_t row, size_t group, float *to)
+INLINE void side_scales(enum st_dtype type, const struct matrix *w, size_t row, size_t segment, float (*to)[16])
 {
-    uint16_t half[16];
-    float scale[16];
+    float scale[16] = {0};
 
-    if (type == MIXED) {
-        for (size_t r = 0; r < 16; r++) {
-            segment_scales(w, row + r, group / 16 * SEGMENT, scale);
-            to[r] = scale[group % 16];
-        }
+    if (type != MIXED) {
+        side_transpose(type, w->scale + (row * w->scales + 16 * segment) * 2, w->scales * 2, to);
         return;
     }
-    for (size_t r = 0; r < 16; r++)
-        memcpy(&half[r], w->scale + ((row + r) * w->scales + group) * 2, 2);
-    v_store(to, v_scale16(type, (const uint8_t *)half));
+    for (size_t r = 0; r < 16; r++) {
+        segment_scales(w, row + r, segment * SEGMENT, scale);
+        for (size_t i = 0; i < 16; i++)
+            to[i][r] = scale[i];
+    }
+}
+
+INLINE void side_fill(enum weight_kind kind, enum st_dtype type, const struct matrix *w, size_t row, struct side *s)
+{
+    const size_t groups = w->cols / BLOCK, stride = groups * block_bytes(kind);
+    const uint8_t *p = w->data + row * stride;
+
+    for (size_t g = 0; g < groups; g++, p += block_bytes(kind)) {
+        if (kind == W_INT4) {
+            side_load(p, stride, s->weight[g]);
+        } else {
+            side_load(p, stride, s->weight[2 * g]);
+            side_load(p + 16, stride, s->weight[2 * g + 1]);
+        }
+    }
+    for (size_t g = 0; kind == W_INT4 && g < groups; g += 16)
+        side_scales(type, w, row, g / 16, s->scale + g);
 }
 
 INLINE __m512i four_of(const int8_t *q)
@@ -463,91 +524,102 @@ INLINE __m512i four_of(const int8_t *q)
     return _mm512_set1_epi32(four);
 }
 
-/* One lane of the sums of n tokens from `token` on: groups first, first + 16, … */
-INLINE void side_lane(enum weight_kind kind, int n, struct side *s, size_t groups, size_t first, size_t lane, const uint8_t *act, size_t cols, v16 *sum)
+/* sum[t] of 16 rows += the products of a group with token t of n, prepared `stride` bytes apart. */
+INLINE void side_group(enum weight_kind kind, int n, const struct side *s, size_t g, struct act a, size_t stride, v16 *sum)
 {
-    const size_t bytes = act_bytes(kind, cols);
+    const size_t lane = 4 * (g % 4) + g / 4 % 4, in_chunk = g % 4, at = g / 4 * 256 + (kind == W_INT4 ? in_chunk * 16 : in_chunk / 2 * 128 + in_chunk % 2 * 32);
+    const size_t odd = kind == W_INT4 ? 64 : 16, low = kind == W_INT4 ? 128 : 64, by = g / 16 * 16 + lane;
+    const int8_t *q = a.term + at;
+    __m512i high_sum[4], low_sum[4];
+
+#pragma GCC unroll 4
+    for (int t = 0; t < n; t++)
+        high_sum[t] = low_sum[t] = _mm512_setzero_si512();
+#pragma GCC unroll 4
+    for (size_t k = 0; k < 4; k++) {
+        __m512i v, w;
+        if (kind == W_INT4) {
+            const __m512i both = _mm512_load_si512(s->weight[g][k]);
+            v = _mm512_and_si512(both, _mm512_set1_epi8(15));
+            w = _mm512_and_si512(_mm512_srli_epi16(both, 4), _mm512_set1_epi8(15));
+        } else {
+            v = _mm512_xor_si512(_mm512_load_si512(s->weight[2 * g][k]), _mm512_set1_epi8((char)0x80));
+            w = _mm512_xor_si512(_mm512_load_si512(s->weight[2 * g + 1][k]), _mm512_set1_epi8((char)0x80));
+        }
+#pragma GCC unroll 4
+        for (int t = 0; t < n; t++) {
+            const int8_t *x = q + (size_t)t * stride + 4 * k;
+            high_sum[t] = _mm512_dpbusd_epi32(high_sum[t], v, four_of(x));
+            low_sum[t] = _mm512_dpbusd_epi32(low_sum[t], v, four_of(x + low));
+        }
+#pragma GCC unroll 4
+        for (int t = 0; t < n; t++) {
+            const int8_t *x = q + (size_t)t * stride + 4 * k + odd;
+            high_sum[t] = _mm512_dpbusd_epi32(high_sum[t], w, four_of(x));
+            low_sum[t] = _mm512_dpbusd_epi32(low_sum[t], w, four_of(x + low));
+        }
+    }
+#pragma GCC unroll 4
+    for (int t = 0; t < n; t++) {
+        const size_t off = (size_t)t * stride / 4;
+        const __m512i offset = _mm512_set1_epi32(a.sum[off + by]);
+        const v16 value = v_of(_mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_add_epi32(_mm512_slli_epi32(high_sum[t], 8), low_sum[t]), offset)));
+        const v16 scale = v_set(a.scale[off + by]);
+        sum[t] = v_fma(value, kind == W_INT4 ? v_mul(v_load(s->scale[g]), scale) : scale, sum[t]);
+    }
+}
+
+INLINE void side_lane(enum weight_kind kind, int n, const struct side *s, size_t groups, size_t first, struct act a, size_t stride, float (*to)[16])
+{
+    v16 sum[4];
 
 #pragma GCC unroll 4
     for (int t = 0; t < n; t++)
         sum[t] = v_set(0);
-    for (size_t i = 0, g = first; i < groups; i++, g += 16) {
-        const size_t in_chunk = g % 4, at = g / 4 * 256 + (kind == W_INT4 ? in_chunk * 16 : in_chunk / 2 * 128 + in_chunk % 2 * 32);
-        const size_t odd = kind == W_INT4 ? 64 : 16, low = kind == W_INT4 ? 128 : 64;
-        const v16 scale = v_load(s->scale[i]);
-        __m512i high_sum[4], low_sum[4];
+    for (size_t g = first; g < groups; g += 16)
+        side_group(kind, n, s, g, a, stride, sum);
 #pragma GCC unroll 4
-        for (int t = 0; t < n; t++) {
-            const struct act a = act_of(act + (size_t)t * bytes, cols);
-            high_sum[t] = _mm512_setzero_si512();
-            low_sum[t] = _mm512_set1_epi32(-a.sum[g / 16 * 16 + lane]);
-        }
-#pragma GCC unroll 8
-        for (size_t k = 0; k < 8; k++) {
-            const __m512i w = _mm512_load_si512(s->weight[i][k]);
-#pragma GCC unroll 4
-            for (int t = 0; t < n; t++) {
-                const int8_t *q = (const int8_t *)act + (size_t)t * bytes + at + k / 4 * odd + k % 4 * 4;
-                high_sum[t] = _mm512_dpbusd_epi32(high_sum[t], w, four_of(q));
-                low_sum[t] = _mm512_dpbusd_epi32(low_sum[t], w, four_of(q + low));
-            }
-        }
-#pragma GCC unroll 4
-        for (int t = 0; t < n; t++) {
-            const struct act a = act_of(act + (size_t)t * bytes, cols);
-            const v16 by = v_set(a.scale[g / 16 * 16 + lane]), value = v_of(_mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(high_sum[t], 8), low_sum[t])));
-            sum[t] = v_fma(value, kind == W_INT4 ? v_mul(scale, by) : by, sum[t]);
-        }
-    }
+    for (int t = 0; t < n; t++)
+        v_store(to[t], sum[t]);
 }
 
-/* A new lane's sum joins those of equal size before it, as in a binary counter. */
-INLINE void side_add(struct side *s, size_t visited, size_t token, v16 sum)
+/* The lanes' sums added as v_sum4 does: lane [L][j]. */
+INLINE v16 side_sum(float (*lane)[4][16], size_t t)
 {
-    size_t level = 0;
+    v16 l[4];
 
-    for (; visited >> level & 1; level++)
-        sum = v_add(v_load(s->level[level][token]), sum);
-    v_store(s->level[level][token], sum);
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 4; i++)
+        l[i] = v_add(v_add(v_load(lane[4 * i][t]), v_load(lane[4 * i + 2][t])), v_add(v_load(lane[4 * i + 1][t]), v_load(lane[4 * i + 3][t])));
+    return v_add(v_add(l[0], l[2]), v_add(l[1], l[3]));
+}
+
+/* n tokens, of which `wanted` are written. */
+INLINE void side_tokens(enum weight_kind kind, int n, const struct side *s, const struct matrix *w, struct act a, size_t stride, size_t wanted, float *y, size_t ldy)
+{
+    _Alignas(64) float lane[LANES][4][16];
+
+    for (size_t i = 0; i < LANES; i++)
+        side_lane(kind, n, s, w->cols / BLOCK, i % 4 * 4 + i / 4, a, stride, lane[i]);
+    for (size_t t = 0; t < wanted; t++)
+        v_store(y + t * ldy, side_sum(lane, t));
 }
 
 INLINE void side_rows(enum weight_kind kind, enum st_dtype type, const struct matrix *w, size_t row, const uint8_t *act, size_t tokens, float *y, size_t ldy)
 {
-    static const uint8_t order[4] = {0, 2, 1, 3};
-    const size_t all = w->cols / BLOCK, bytes = act_bytes(kind, w->cols);
+    const size_t bytes = act_bytes(kind, w->cols);
     struct side s;
-    v16 sum[4];
+    size_t t = 0;
 
-    for (size_t i = 0; i < LANES; i++) {
-        const size_t l = order[i / 4], j = order[i % 4], first = 4 * j + l, lane = 4 * l + j, groups = first < all ? (all - first + 15) / 16 : 0;
-        for (size_t g = 0; g < groups; g++) {
-            side_group(kind, w, row, first + 16 * g, s.weight[g]);
-            if (kind == W_INT4)
-                side_scales(type, w, row, first + 16 * g, s.scale[g]);
-        }
-        size_t t = 0;
-        for (; t + 4 <= tokens; t += 4) {
-            side_lane(kind, 4, &s, groups, first, lane, act + t * bytes, w->cols, sum);
-            for (size_t u = 0; u < 4; u++)
-                side_add(&s, i, t + u, sum[u]);
-        }
-        for (; t < tokens; t++) {
-            side_lane(kind, 1, &s, groups, first, lane, act + t * bytes, w->cols, sum);
-            side_add(&s, i, t, sum[0]);
-        }
-    }
-    for (size_t t = 0; t < tokens; t++)
-        memcpy(y + t * ldy, s.level[4][t], SIDE_ROWS * sizeof *y);
-}
-
-INLINE void side_tokens(enum weight_kind kind, enum st_dtype type, const struct matrix *w, size_t row, const uint8_t *act, size_t tokens, float *y, size_t ldy)
-{
     fetch(w->data + (row + SIDE_ROWS) * matrix_row_bytes(w), SIDE_ROWS * matrix_row_bytes(w) / 64, false);
     if (type != MIXED)
         fetch(w->scale + (row + SIDE_ROWS) * w->scales * 2, SIDE_ROWS * w->scales * 2 / 64 + 1, false);
-    for (size_t t = 0; t < tokens; t += SIDE_TOKENS)
-        side_rows(kind, type, w, row, act + t * act_bytes(kind, w->cols), least(SIDE_TOKENS, tokens - t), y + t * ldy, ldy);
-    for (size_t t = 0; kind == W_INT8 && t < tokens; t++)
+    side_fill(kind, type, w, row, &s);
+    for (; t + 4 <= tokens; t += 4)
+        side_tokens(kind, 4, &s, w, act_of(act + t * bytes, w->cols), bytes, 4, y + t * ldy, ldy);
+    for (; t < tokens; t += 2)          /* an odd one twice */
+        side_tokens(kind, 2, &s, w, act_of(act + t * bytes, w->cols), t + 1 < tokens ? bytes : 0, least(2, tokens - t), y + t * ldy, ldy);
+    for (t = 0; kind == W_INT8 && t < tokens; t++)
         for (size_t r = 0; r < SIDE_ROWS; r++)
             y[t * ldy + r] *= row_scale(w, row + r);
 }
@@ -555,16 +627,16 @@ INLINE void side_tokens(enum weight_kind kind, enum st_dtype type, const struct 
 /* Whether it did the 16 rows. */
 static bool sixteen_rows(const struct matrix *w, size_t row, size_t rows, const uint8_t *act, size_t tokens, float *y, size_t ldy)
 {
-    if (tokens < SIDE_LEAST || rows < SIDE_ROWS || w->cols > SIDE_GROUPS * SEGMENT)
+    if (rows < SIDE_ROWS || w->cols > SIDE_GROUPS * BLOCK)
         return false;
     if (w->kind == W_INT8)
-        side_tokens(W_INT8, MIXED, w, row, act, tokens, y, ldy);
+        side_rows(W_INT8, MIXED, w, row, act, tokens, y, ldy);
     else if (w->scales * BLOCK == w->cols && w->scale_type == ST_F16)
-        side_tokens(W_INT4, ST_F16, w, row, act, tokens, y, ldy);
+        side_rows(W_INT4, ST_F16, w, row, act, tokens, y, ldy);
     else if (w->scales * BLOCK == w->cols && w->scale_type == ST_BF16)
-        side_tokens(W_INT4, ST_BF16, w, row, act, tokens, y, ldy);
+        side_rows(W_INT4, ST_BF16, w, row, act, tokens, y, ldy);
     else
-        side_tokens(W_INT4, MIXED, w, row, act, tokens, y, ldy);
+        side_rows(W_INT4, MIXED, w, row, act, tokens, y, ldy);
     return true;
 }
 #else
@@ -596,9 +668,13 @@ static void fp8_rows(const struct matrix *w, size_t row0, size_t row1, const uin
     struct matrix raw = *w;
 
     raw.scale = NULL;
-    if (tokens == 1)
-        one_token(RAW_FP8, &raw, row0, row1, x, y);
-    else
+    if (tokens == 1) {
+        size_t r = row0;
+        for (; r + 2 <= row1; r += 2)
+            dot_fp8(2, &raw, r, x, y + r);
+        if (r < row1)
+            dot_fp8(1, &raw, r, x, y + r);
+    } else
         many_tokens(RAW_FP8, &raw, row0, row1, x, act_bytes(W_FP8, w->cols) / sizeof *x, tokens, y, ldy);
     for (size_t r = row0; r < row1; r++)
         for (size_t t = 0; t < tokens; t++)

@@ -17,7 +17,8 @@
  * of even, 64 low of odd, as the halves of a byte want them.  int8: 64 high, 64 low, 64 high, 64 low.  sum: of each group, times the offset of the levels (int4 8,
  * int8 128), in the order of v_transpose. */
 struct terms { const int8_t *q; const int32_t *sum; };
-/* v_int4_sums, v_int8_sums: for each of 16 groups, in the order of v_transpose, the exact integer sum of level x activation, as float; only the first `chunks` (1 to
+/* v_fp8_64: 64 fp8 codes as floats / 2^120, code 4 i + j in lane i of vector j: shifts within the bytes where they lie are cheaper than moving each to a lane of its own.
+ * v_int4_sums, v_int8_sums: for each of 16 groups, in the order of v_transpose, the exact integer sum of level x activation, as float; only the first `chunks` (1 to
  * 4) of four groups are looked at, the others give 0.  v_scales: 16 scales in the order of v_transpose.  v_sum4: of each of four vectors a[4 L + j], the sum over j (2,
  * then 1 apart), then over L. */
 
@@ -58,6 +59,15 @@ INLINE v16 v_fp8(const uint8_t *p)
 {
     __m512i b = _mm512_slli_epi32(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)), 20);
     return v_of(_mm512_castsi512_ps(_mm512_and_si512(b, _mm512_set1_epi32((int)0x87f00000u))));
+}
+INLINE void v_fp8_64(const uint8_t *p, v16 out[4])
+{
+    const __m512i b = _mm512_loadu_si512(p), keep = _mm512_set1_epi32((int)0x87f00000u);
+    const __m512i odd = _mm512_srai_epi16(b, 4), even = _mm512_srai_epi16(_mm512_slli_epi16(b, 8), 4);
+    out[0] = v_of(_mm512_castsi512_ps(_mm512_and_si512(_mm512_slli_epi32(even, 16), keep)));
+    out[1] = v_of(_mm512_castsi512_ps(_mm512_and_si512(_mm512_slli_epi32(odd, 16), keep)));
+    out[2] = v_of(_mm512_castsi512_ps(_mm512_and_si512(even, keep)));
+    out[3] = v_of(_mm512_castsi512_ps(_mm512_and_si512(odd, keep)));
 }
 INLINE v16 v_abs(v16 a) { return v_of(_mm512_abs_ps(a.v)); }
 /* As a 4 x 4 matrix, transposed. */
@@ -223,6 +233,23 @@ INLINE v16 v_levels(const uint8_t *p)
 }
 INLINE __m256 half_fp8(__m128i c) { return _mm256_castsi256_ps(_mm256_and_si256(_mm256_slli_epi32(_mm256_cvtepi8_epi32(c), 20), _mm256_set1_epi32((int)0x87f00000u))); }
 INLINE v16 v_fp8(const uint8_t *p) { __m128i b = _mm_loadu_si128((const void *)p); return (v16){half_fp8(b), half_fp8(_mm_srli_si128(b, 8))}; }
+INLINE void half_fp8_64(const uint8_t *p, __m256 out[4])
+{
+    const __m256i b = _mm256_loadu_si256((const void *)p), keep = _mm256_set1_epi32((int)0x87f00000u);
+    const __m256i odd = _mm256_srai_epi16(b, 4), even = _mm256_srai_epi16(_mm256_slli_epi16(b, 8), 4);
+    out[0] = _mm256_castsi256_ps(_mm256_and_si256(_mm256_slli_epi32(even, 16), keep));
+    out[1] = _mm256_castsi256_ps(_mm256_and_si256(_mm256_slli_epi32(odd, 16), keep));
+    out[2] = _mm256_castsi256_ps(_mm256_and_si256(even, keep));
+    out[3] = _mm256_castsi256_ps(_mm256_and_si256(odd, keep));
+}
+INLINE void v_fp8_64(const uint8_t *p, v16 out[4])
+{
+    __m256 a[4], b[4];
+    half_fp8_64(p, a);
+    half_fp8_64(p + 32, b);
+    for (int i = 0; i < 4; i++)
+        out[i] = (v16){a[i], b[i]};
+}
 INLINE __m256 half_abs(__m256 x) { return _mm256_and_ps(x, _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff))); }
 INLINE v16 v_abs(v16 x) { return (v16){half_abs(x.a), half_abs(x.b)}; }
 INLINE v16 v_transpose(v16 x)
@@ -337,6 +364,11 @@ INLINE v16 v_i8(const uint8_t *p) { LANES((float)(int8_t)p[i]); }
 INLINE v16 v_round_bf16(v16 a) { LANES(bf16_to_f32(bf16_from_f32(a.f[i]))); }
 INLINE v16 v_levels(const uint8_t *p) { LANES((float)((i % 2 ? p[i / 2] >> 4 : p[i / 2] & 15) - 8)); }
 INLINE v16 v_fp8(const uint8_t *p) { LANES(f32_from_bits((uint32_t)(p[i] & 0x80) << 24 | (uint32_t)(p[i] & 0x7f) << 20)); }
+INLINE void v_fp8_64(const uint8_t *p, v16 out[4])
+{
+    for (int i = 0; i < 64; i++)
+        out[i % 4].f[i / 4] = f32_from_bits((uint32_t)(p[i] & 0x80) << 24 | (uint32_t)(p[i] & 0x7f) << 20);
+}
 INLINE v16 v_abs(v16 a) { LANES(fabsf(a.f[i])); }
 INLINE v16 v_transpose(v16 a) { LANES(a.f[4 * (i % 4) + i / 4]); }
 INLINE int term(int8_t high, int8_t low) { return 256 * high + low; }
