@@ -51,7 +51,7 @@ struct load {
     bool input_ended, stop;
     struct err fatal;                   /* of the reader or the writer */
     double start;                       /* when the first line was ready */
-    char run[24];                       /* makes request ids of this run its own */
+    char run[32];                       /* makes request ids of this run its own */
     size_t again;                       /* slots that wait for another try */
     unsigned long arrival;              /* the request that leaves at arrival_at after the start, open loop */
     double arrival_at;
@@ -112,7 +112,7 @@ static void prepare(struct load *l, struct slot *s, json_t *v, char **model)
     s->id = json_is_object(v) ? json_incref(json_object_get(v, "id")) : NULL;
     if (!openai_request(&s->q, v, l->o->url, model_for(l, v, model), l->o->stream, &s->e)) s->bytes = 3 * s->q.body_n;
     take_wire(l, s, v);
-    snprintf(s->request_id, sizeof s->request_id, "%s-%ld", l->run, s->line);
+    snprintf(s->request_id, sizeof s->request_id, "%s%012lx", l->run, (unsigned long)s->line & 0xffffffffffff);
     s->request = json_copy(v);
     if (s->id) json_object_del(s->request, "id");
 }
@@ -216,7 +216,8 @@ static void judge(struct slot *s, const struct http_reply *r, const struct err *
     } else if (r->status != 200) {
         char why[600];
         openai_refusal(body, s->body.n, why, sizeof why);
-        err_set(&s->e, status_code(r->status), "%s", why);
+        if (s->body.n) err_set(&s->e, status_code(r->status), "%s", why);
+        else err_set(&s->e, status_code(r->status), "HTTP %ld with an empty answer", r->status);
     } else if (s->q.stream && is_stream(r)) {
         if (!s->answer.ended) err_set(&s->e, EXIT_UNAVAILABLE, "the stream broke off after %zu chunks", s->answer.chunks);
     } else if (openai_answer_whole(&s->answer, body, s->body.n, &s->e)) {
@@ -585,7 +586,8 @@ int load_run(const struct load_options *o, struct jsonl *in, FILE *out, struct l
         free(l);
         return -1;
     }
-    snprintf(l->run, sizeof l->run, "q4-%lx-%lx", (unsigned long)time(NULL), (unsigned long)getpid());
+    /* A UUID (version 8 of RFC 9562, ours to fill), since some servers refuse any other id: the time, the process, and each request's line. */
+    snprintf(l->run, sizeof l->run, "%08lx-%04lx-8%03lx-8000-", (unsigned long)time(NULL) & 0xffffffff, (unsigned long)getpid() & 0xffff, (unsigned long)getpid() >> 16 & 0xfff);
     l->ring = xcalloc(LOAD_WINDOW, sizeof *l->ring);
     if (pthread_create(&reading, NULL, reader, l) || pthread_create(&writing, NULL, writer, l)) die_msg(EXIT_TEMPFAIL, "no more threads");
     sigemptyset(&pipe);
