@@ -26,7 +26,7 @@ MODULES := base tensor gemma ct quant engine net aws serve rehearse report mcp
 LIB_SRC := $(sort $(foreach m,$(MODULES),$(wildcard src/$(m)/*.c))) cuda/cuda_none.c
 LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/%.o)
 LIB := $(BUILD)/libq4sweep.a
-UNIT := $(sort $(patsubst tests/unit/%.c,%,$(wildcard tests/unit/*.c)))
+UNIT := $(sort $(patsubst tests/unit/%.c,%,$(wildcard tests/unit/*.c)) $(patsubst tests/unit/%.cpp,%,$(wildcard tests/unit/*.cpp)))
 
 SAN_asan := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 SAN_fuzz := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -73,6 +73,12 @@ $(BUILD)/unit/%: $(BUILD)/tests/unit/%.o $(LIB)
 	@mkdir -p $(@D)
 	$(CC) $(SAN) $(LDFLAGS) $< $(LIB) $(LIBS) -o $@
 
+# tests/unit/cuda_*.cpp: the kernels in the host shim.
+CUDA_UNIT_OBJ = $(filter $(BUILD)/shim/%,$(SHIM_OBJ)) $(BUILD)/cuda/shape.o
+$(BUILD)/unit/cuda_%: $(BUILD)/tests/unit/cuda_%.o
+	@mkdir -p $(@D)
+	$(CXX) $(SAN) $(LDFLAGS) $(filter %.o,$^) -o $@
+
 # version.h changes only when the version does; results and provenance carry it.
 VERSION := $(shell cat VERSION)
 $(BUILD)/version.h: VERSION
@@ -116,13 +122,23 @@ endif
 
 # The same kernels compiled for the CPU: build/CONFIG/shim/gpu-decode and gpu-serve, for tests alone.  Their results say host-shim.
 SHIM_OBJ := $(CUDA_C:%=$(BUILD)/cuda/%.o) $(BUILD)/cuda/device_host.o $(patsubst %,$(BUILD)/shim/%.o,$(filter-out launch,$(CUDA_CU))) $(BUILD)/shim/host/shim.o $(BUILD)/shim/host/launch.o
-SHIM_CXX = $(CXX) -std=c++17 -x c++ -DGK_HOST -I. -O2 -g -ffp-contract=off -MMD -MP -Wall -Wno-unknown-pragmas $(if $(WERROR),-Werror) $(SAN)
+# Without a sanitizer the compiler reports every access of the kernels to the shim, which watches them (-fsanitize=thread calls functions that the shim defines).
+SHIM_CXX = $(CXX) -std=c++17 -I. -O2 -g -ffp-contract=off -MMD -MP -Wall -Wextra $(if $(WERROR),-Werror) $(filter-out -fsanitize=thread,$(SAN))
+SHIM_CU = $(SHIM_CXX) -x c++ -DGK_HOST -Wno-unknown-pragmas -Wno-maybe-uninitialized $(if $(SAN),,-fsanitize=thread)
 $(BUILD)/shim/%.o: cuda/%.cu
 	@mkdir -p $(@D)
-	$(SHIM_CXX) -c $< -o $@
+	$(SHIM_CU) -c $< -o $@
 $(BUILD)/shim/%.o: cuda/%.cpp
 	@mkdir -p $(@D)
+	$(SHIM_CXX) $(if $(SAN),,-DGK_WATCH) -c $< -o $@
+$(BUILD)/tests/%.o: tests/%.cu
+	@mkdir -p $(@D)
+	$(SHIM_CU) -c $< -o $@
+$(BUILD)/tests/%.o: tests/%.cpp
+	@mkdir -p $(@D)
 	$(SHIM_CXX) -c $< -o $@
+$(filter $(BUILD)/unit/cuda_%,$(UNIT:%=$(BUILD)/unit/%)): $(CUDA_UNIT_OBJ)
+$(BUILD)/unit/cuda_shim: $(BUILD)/tests/cuda/shim_faults.o
 SHIM_PROGRAMS := $(GPU_PROGRAMS:%=$(BUILD)/shim/%)
 $(SHIM_PROGRAMS): $(BUILD)/shim/%: $(BUILD)/src/%.o $(SHIM_OBJ) $(LIB)
 	@mkdir -p $(@D)
@@ -231,7 +247,7 @@ layers:
 include sweep.mk
 
 .SECONDARY:
--include $(LIB_OBJ:.o=.d) $(CUDA_OBJ:.o=.d) $(SHIM_OBJ:.o=.d) $(PROGRAMS:%=$(BUILD)/src/%.d) $(UNIT:%=$(BUILD)/tests/unit/%.d) \
+-include $(LIB_OBJ:.o=.d) $(CUDA_OBJ:.o=.d) $(SHIM_OBJ:.o=.d) $(BUILD)/tests/cuda/shim_faults.d $(PROGRAMS:%=$(BUILD)/src/%.d) $(UNIT:%=$(BUILD)/tests/unit/%.d) \
 	$(TOOLS:$(BUILD)/tools/%=$(BUILD)/tests/tools/%.d) $(FUZZ:%=$(BUILD)/tests/fuzz/%.d)
 
 .PHONY: help clean info

@@ -407,7 +407,7 @@ struct end_room { float word[WARPS]; unsigned flag[WARPS]; };
 static_assert(sizeof(end_room) == GK_END_BYTES && sizeof(route_room) == GK_ROUTE_BYTES, "shape.c counts shared memory by these");
 
 /* Groups of rows that this round completed; row: the first of this warp's tile, -1 = none; first: the thread that speaks for it. */
-static __device__ __noinline__ void finish_groups(const struct gk_linear &a, int slots, int slot, bool first, int row, end_room &end)
+GK_DEVICE void finish_groups(const struct gk_linear &a, int slots, int slot, bool first, int row, end_room &end)
 {
     __threadfence();
     __syncthreads();

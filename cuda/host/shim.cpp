@@ -14,6 +14,12 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
+#ifdef GK_WATCH
+#define WATCHES true
+#else
+#define WATCHES false
+#endif
+
 dim3 shim_thread, shim_block, shim_grid_dim, shim_block_dim;
 
 namespace {
@@ -363,7 +369,7 @@ void note(access &a, int thread)
 
 enum how { READ, WRITE, ATOMIC };
 
-void watch(uintptr_t p, size_t n, how h)
+[[maybe_unused]] void watch(uintptr_t p, size_t n, how h)
 {
     if (!inside)
         return;
@@ -430,8 +436,7 @@ void shim_mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], con
 
 /* --- what -fsanitize=thread calls ---------------------------------------------------------------------------------------- */
 
-#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
-#define WATCHES true
+#ifdef GK_WATCH
 extern "C" {
 #define ACCESS(n) \
     void __tsan_read##n(void *p) { watch((uintptr_t)p, n, READ); } \
@@ -448,8 +453,6 @@ uint32_t __tsan_atomic32_fetch_add(uint32_t *p, uint32_t v, int) { watch((uintpt
 uint32_t __tsan_atomic32_fetch_xor(uint32_t *p, uint32_t v, int) { watch((uintptr_t)p, 4, ATOMIC); return __atomic_fetch_xor(p, v, __ATOMIC_RELAXED); }
 uint32_t __tsan_atomic32_exchange(uint32_t *p, uint32_t v, int) { watch((uintptr_t)p, 4, ATOMIC); return __atomic_exchange_n(p, v, __ATOMIC_RELAXED); }
 }
-#else
-#define WATCHES false
 #endif
 
 /* --- called by the host -------------------------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* Kernels with one fault each, and next to each the same without: the shim must find the first and pass the second. */
 #include "cuda/device.cuh"
-#include "faults.h"
+#include "tests/cuda/faults.h"
 
 __global__ void right(const struct fault_args a)
 {

@@ -1,6 +1,6 @@
 /* Each of the shim's detectors finds a fault planted for it, and nothing where there is none. */
-#include "judge.h"
-#include "faults.h"
+#include "tests/cuda/judge.h"
+#include "tests/cuda/faults.h"
 
 int main(void)
 {

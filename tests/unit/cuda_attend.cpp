@@ -1,5 +1,5 @@
 /* Attention over pages against a judge in double: head dims, shared KV heads, windows, splits, rings. */
-#include "judge.h"
+#include "tests/cuda/judge.h"
 
 struct problem { int heads, kv_heads, head_dim, window, splits; std::vector<int> positions; };
 

@@ -1,5 +1,5 @@
 /* Linears of every kind against the judge: odd rows, few and many tokens, epilogues. */
-#include "judge.h"
+#include "tests/cuda/judge.h"
 
 static const char *const kinds[] = {"int4 bf16", "int4 f16", "int8", "fp8", "bf16"};
 

@@ -1,7 +1,7 @@
 /* What a linear's epilogue and its last block make of the sums, for few tokens in the launch itself and for many in one of their own; and rows gathered and prepared.
  * Sums are judged in linear.cpp: here the judge starts from the y that the launch left.
  */
-#include "judge.h"
+#include "tests/cuda/judge.h"
 
 static const float EPS = 1e-6f;
 
