@@ -1,9 +1,8 @@
 # shellcheck shell=bash disable=SC2016,SC2034,SC2154 # what tests/bench/run and lib.bash set
-# What a signed call to an endpoint costs in the client alone: 1,000 of them, one at a time on a kept connection, against a server that answers at once.
-# Medians: `call` is from one request's leaving to the next one's, `wire` the part from handing a request over to its answer's last byte: what is between is ours.
-invoke_lines() {        # FILE: {"call", "wire"} in ms from sm-invoke's own lines
-    jq -sc 'map(.e2e_ms) as $e | {call: ([.[1:], .[:-1] | map(.sent_ms)] | transpose | map(.[0] - .[1]) | sort | .[length / 2 | floor]), wire: ($e | sort | .[length / 2 | floor])}' "$1"
-}
+# What a signed call to an endpoint costs in the client: 1,000 of them, one at a time on a kept connection, against a server that answers at once.
+# Ours is the median time from one request's leaving to the next one's, by sm-invoke's own lines, so that signing, reading the answer and writing the line all count; a bare
+# kept connection (tests/tools/kept-connection.c) makes the same calls in turn with it.
+invoke_call() { jq -sc 'map(.sent_ms) | {call: ([.[1:], .[:-1]] | transpose | map(.[0] - .[1]) | sort | .[length / 2 | floor])}' "$1"; }      # FILE
 
 boto3_call() {          # URL: ms of one call, the median of 300
     "$root/build/peers/light/bin/python3" - "$1" <<'END'
@@ -20,21 +19,29 @@ print(statistics.median(took))
 END
 }
 
-if wanted invoke-cost; then
+if wanted invoke-cost || wanted invoke-boto3; then
     coproc server { exec invoke-stub; }
     read -r url <&"${server[0]}"
-    for ((i = 0; i < 1000; i++)); do echo '{"messages":[{"role":"user","content":"Why is the sky blue?"}],"max_tokens":16}'; done >calls.jsonl
+    body='{"messages":[{"role":"user","content":"Why is the sky blue?"}],"max_tokens":16}'
+    for ((i = 0; i < 1000; i++)); do echo "$body"; done >calls.jsonl
     for ((i = 0; i < runs; i++)); do
+        kept-connection "${url##*:}" /endpoints/q4/invocations 1000 <<<"$body" | jq -c '{call: .}' >>cost/kept.jsonl || fail "invoke-cost: kept-connection failed"
         env -u AWS_PROFILE AWS_ENDPOINT_URL="$url" AWS_ACCESS_KEY_ID=AKIDEXAMPLE AWS_SECRET_ACCESS_KEY=x AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null \
             sm-invoke --endpoint q4@us-east-1 --warmup 5 <calls.jsonl >lines.jsonl || fail "invoke-cost: sm-invoke failed"
-        invoke_lines lines.jsonl
-    done >cost/invoke.jsonl
-    peer=null
-    if "$root/build/peers/light/bin/python3" -c 'import boto3' 2>/dev/null; then peer=$(boto3_call "$url"); fi
-    record --arg id invoke-cost --arg what "a signed sm-invoke call beyond its kept connection" --argjson call "$(median .call cost/invoke.jsonl)" \
-        --argjson wire "$(median .wire cost/invoke.jsonl)" --argjson peer "$peer" --argjson gate 0.1 --arg load "$(load)" --argjson aim 0.05 --argjson runs "$runs" "$verdict"'
-        ($call - $wire) as $v | {id: $id, what: ($what + (if $peer then ", boto3 \($peer | two) ms a call, ours \($call | two)" else "" end)), value: ($v | three), unit: "ms", gate: $gate,
-        aim: $aim, verdict: verdict($v; -1), runs: $runs, load: $load}'
+        invoke_call lines.jsonl >>cost/invoke.jsonl
+    done
+    call=$(median .call cost/invoke.jsonl) kept=$(median .call cost/kept.jsonl)
+    record --arg id invoke-cost --arg what "a signed sm-invoke call beyond a bare kept connection's" --argjson call "$call" --argjson kept "$kept" --argjson gate 0.1 --argjson aim 0.05 \
+        --argjson runs "$runs" --arg load "$(load)" "$verdict"'
+        ($call - $kept) as $v | {id: $id, what: "\($what) \($kept | three) ms", value: ($v | three), unit: "ms", gate: $gate, aim: $aim, verdict: verdict($v; -1), runs: $runs, load: $load}'
+    if "$root/build/peers/light/bin/python3" -c 'import boto3' 2>/dev/null; then
+        record --arg id invoke-boto3 --arg what "a signed call by boto3 against one by sm-invoke" --argjson call "$call" --argjson peer "$(boto3_call "$url")" --argjson gate 5 --argjson aim null \
+            --argjson runs "$runs" --arg load "$(load)" "$verdict"'
+            ($peer / $call) as $v | {id: $id, what: "\($what): \($peer | three) and \($call | three) ms", value: ($v | two), unit: "x", gate: $gate, aim: $aim, verdict: verdict($v; 1), runs: $runs,
+            load: $load}'
+    else
+        no_peer invoke-boto3 "a signed call by boto3 against one by sm-invoke" "boto3 is not installed: make peers"
+    fi
     kill "$server_PID"
     wait "$server_PID" 2>/dev/null
     rm -f calls.jsonl lines.jsonl
