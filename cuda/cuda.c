@@ -392,6 +392,8 @@ int cuda_step(struct cuda *c, struct engine_item *item, size_t n, struct err *e)
     return 0;
 }
 
+uint64_t cuda_kernels_run(const struct cuda *c) { return device_launches(c->device); }
+
 uint64_t cuda_read_weights(struct cuda *c)
 {
     const uint64_t token = c->passes.w.token_bytes, bytes = (token < c->weight_bytes ? token : c->weight_bytes) / 4096 * 4096;

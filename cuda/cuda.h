@@ -47,6 +47,7 @@ uint64_t cuda_kv_bytes(const struct cuda *c, long n);
 
 /* engine_step(). EXIT_TEMPFAIL when the pages are all taken: nothing was run. */
 int cuda_step(struct cuda *c, struct engine_item *item, size_t n, struct err *e) MUST_CHECK;
+uint64_t cuda_kernels_run(const struct cuda *c);
 /* engine_read_weights(). */
 uint64_t cuda_read_weights(struct cuda *c);
 #endif

@@ -14,6 +14,7 @@ const struct weights_memory *cuda_memory(struct cuda *c, bool ple) { (void)c, (v
 struct cuda_seq *cuda_seq_new(struct cuda *c, long capacity) { (void)c, (void)capacity; return NULL; }
 void cuda_seq_free(struct cuda_seq *s) { (void)s; }
 uint64_t cuda_kv_bytes(const struct cuda *c, long n) { (void)c, (void)n; return 0; }
+uint64_t cuda_kernels_run(const struct cuda *c) { (void)c; return 0; }
 uint64_t cuda_read_weights(struct cuda *c) { (void)c; return 0; }
 
 int cuda_load(struct cuda *c, const struct gemma *g, const struct weights *w, const struct cuda_options *o, struct err *e)

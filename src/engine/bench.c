@@ -35,7 +35,7 @@ static double read_speed(struct engine *en)
     return (double)bytes / (now() - start);
 }
 
-struct run { struct seq **seq; int *ids; float *logits; size_t batch; long prompt; };
+struct run { struct seq **seq; int *ids; float *logits; size_t batch; long prompt; uint64_t kernels; };   /* kernels: run while decoding */
 
 /* All prompts, one after another; seconds. */
 static double prefill(struct engine *en, const struct run *r, struct err *e)
@@ -53,7 +53,7 @@ static double prefill(struct engine *en, const struct run *r, struct err *e)
 }
 
 /* Seconds of every token's step, and bytes a second of the plain reads between them, one for READ_EVERY tokens. */
-static int decode(struct engine *en, const struct run *r, double *seconds, double *read, long gen, struct err *e)
+static int decode(struct engine *en, struct run *r, double *seconds, double *read, long gen, struct err *e)
 {
     const size_t vocab = (size_t)engine_model(en)->vocab;
     struct engine_item *item = xcalloc(r->batch, sizeof *item);
@@ -65,8 +65,10 @@ static int decode(struct engine *en, const struct run *r, double *seconds, doubl
         const double start = now();
         for (size_t s = 0; s < r->batch; s++)
             item[s] = (struct engine_item){r->seq[s], r->ids + (size_t)i % (size_t)r->prompt, 1, r->logits + s * vocab, NULL, NULL};
+        const uint64_t kernels = engine_kernels_run(en);
         failed = engine_step(en, item, r->batch, e);
         seconds[i] = now() - start;
+        r->kernels += engine_kernels_run(en) - kernels;
     }
     free(item);
     return failed;
@@ -83,8 +85,11 @@ static json_t *result(const struct engine *en, const struct run *r, long gen, do
     json_object_set_new(o, "device", json_string(f->device));
     json_object_set_new(o, "math", json_string(f->math));
     json_object_set_new(o, "simd", f->simd ? json_string(f->simd) : json_null());
-    if (f->gpu)
+    if (f->gpu) {
         json_object_set_new(o, "gpu", json_string(f->gpu));
+        json_object_set_new(o, "kernels", json_integer(f->kernels));
+        json_object_set_new(o, "kernels_run_per_step", json_real((double)r->kernels / (double)gen));
+    }
     json_object_set_new(o, "threads", json_integer(f->threads));
     json_object_set_new(o, "huge_pages", json_boolean(f->huge_pages));
     json_object_set_new(o, "weight_bytes", json_integer((json_int_t)f->weight_bytes));
@@ -100,7 +105,7 @@ json_t *bench_run(struct engine *en, long prompt, long gen, size_t batch, struct
         (void)err_set(e, EXIT_DATA, "%ld tokens do not fit a context of %ld: use smaller --prompt and --gen", prompt + gen, engine_max_context(en));
         return NULL;
     }
-    struct run r = {xcalloc(batch, sizeof *r.seq), xcalloc((size_t)prompt, sizeof *r.ids), xcalloc(batch * vocab, sizeof *r.logits), batch, prompt};
+    struct run r = {xcalloc(batch, sizeof *r.seq), xcalloc((size_t)prompt, sizeof *r.ids), xcalloc(batch * vocab, sizeof *r.logits), batch, prompt, 0};
     const size_t reads = ((size_t)gen + READ_EVERY - 1) / READ_EVERY;
     double *seconds = xcalloc((size_t)gen, sizeof *seconds), *read = xcalloc(reads, sizeof *read);
     for (long i = 0; i < prompt; i++)

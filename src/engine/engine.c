@@ -285,6 +285,7 @@ void seq_free(struct seq *s)
 long seq_position(const struct seq *s) { return s->position; }
 long seq_capacity(const struct seq *s) { return s->capacity; }
 uint64_t engine_kv_bytes(const struct engine *en, long n) { return en->cuda ? cuda_kv_bytes(en->cuda, n) : kv_bytes(&en->g, n); }
+uint64_t engine_kernels_run(const struct engine *en) { return en->cuda ? cuda_kernels_run(en->cuda) : 0; }
 bool engine_chooses(const struct engine *en) { return en->cuda; }
 
 struct read_job { const uint8_t *from; size_t n; atomic_uint_fast64_t sum; };

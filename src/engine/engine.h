@@ -94,6 +94,9 @@ bool engine_chooses(const struct engine *en);
 /* Reads the weights' bytes of one token once, on all threads, and does nothing with them; the bytes read.  What decoding is measured against. */
 uint64_t engine_read_weights(struct engine *en);
 
+/* Kernels that the GPU has run so far; 0 on the CPU. */
+uint64_t engine_kernels_run(const struct engine *en);
+
 /* Tokens that one step may hold in all its items; longer prompts go in runs. */
 #define ENGINE_STEP_TOKENS 128
 
