@@ -20,7 +20,7 @@
 static struct {
     const char *model, *device, *math, *simd, *logits, *trace;
     const char *gpu, *ple;
-    bool info, json, bench;
+    bool info, json, bench, mapped;
     long threads, max_context, batch, prompt, gen;
 } opt = {.device = "auto", .math = "fast", .ple = "host", .batch = 1, .prompt = 128, .gen = 64};
 
@@ -34,6 +34,7 @@ static const struct opt options[] = {
     {"threads", 'j', OPT_INT, &opt.threads, "N", "threads (0: as many as CPUs)", 0, 1024},
     {"batch", 0, OPT_INT, &opt.batch, "N", "lines that run together; with more than 1 a line waits for those after it to be read", 1, MAX_BATCH},
     {"max-context", 0, OPT_INT, &opt.max_context, "N", "tokens of prompt and completion (0: what the model was made for)", 0, 1 << 24},
+    {"mmap", 0, OPT_FLAG, &opt.mapped, NULL, "leave the weights in the files, mapped, where memory is short: slower, the same results; on the CPU", 0, 0},
     {"logits", 0, OPT_STR, &opt.logits, "FILE", "write logits.ID [prompt tokens, vocab] and decode.ID [completion tokens, vocab]", 0, 0},
     {"trace", 0, OPT_STR, &opt.trace, "FILE", "write hidden.ID.LAYER [prompt tokens, hidden]; layer 0 is the embedding", 0, 0},
     {"info", 0, OPT_FLAG, &opt.info, NULL, "print parameters and bytes by class, bytes read for a token and K/V instead; --model - reads a plan or stream", 0, 0},
@@ -274,7 +275,7 @@ static void open_engine(void)
 
     if (opt.simd && simd_force(opt.simd))
         die_msg(EXIT_UNAVAILABLE, "--simd %s: this CPU does not have it", opt.simd);
-    const struct engine_options o = {.device = opt.device, .math = opt.math, .threads = (int)opt.threads, .max_context = opt.max_context, .ple_on_gpu = !strcmp(opt.ple, "gpu")};
+    const struct engine_options o = {.device = opt.device, .math = opt.math, .threads = (int)opt.threads, .max_context = opt.max_context, .mapped = opt.mapped, .ple_on_gpu = !strcmp(opt.ple, "gpu")};
     job.engine = engine_open(opt.model, &o, &e);
     if (!job.engine)
         die(&e);

@@ -146,6 +146,7 @@ static void parse(struct options *o, int argc, char **argv)
         {"device", 0, OPT_CHOICE, &o->engine.device, "auto|cpu|cuda", "where to compute", 0, 0},
         {"ple", 0, OPT_CHOICE, &o->ple, "host|gpu", "where the per-layer-embedding table stays when a GPU runs", 0, 0},
         {"math", 0, OPT_CHOICE, &o->engine.math, "exact|fast", "arithmetic of the engine (default: fast)", 0, 0},
+        {"mmap", 0, OPT_FLAG, &o->engine.mapped, NULL, "leave the weights in the files, mapped, where memory is short: slower; on the CPU", 0, 0},
         {"threads", 'j', OPT_INT, &o->threads, "N", "threads of the engine; 0 = one per CPU", 0, 1024},
         {"max-context", 0, OPT_INT, &o->engine.max_context, "N", "tokens of prompt and completion; 0 = what the model was made for", 0, 1 << 24},
         {"batch", 0, OPT_INT, &o->batch.max_running, "N", "sequences that run together", 1, BATCH_RUNNING_MAX},

@@ -380,7 +380,43 @@ TABLE
 @test "bench: one JSON object with its setting, one line for people" {
     gpu-decode --device cpu --model "$(golden e2b-nano)" --bench --prompt 20 --gen 5 --batch 2 > out 2> err
     holds '.prompt_tokens == 20 and .gen_tokens == 5 and .batch == 2 and .decode_tokens_per_s > 0 and .prefill_tokens_per_s > 0
-        and .read_gb_per_s > 0 and .weights_gb_per_s > 0 and .share_of_read > 0 and .math == "fast" and (.huge_pages | type) == "boolean"' out
+        and .read_gb_per_s > 0 and .weights_gb_per_s > 0 and .share_of_read > 0 and .math == "fast" and (.pages | IN("huge", "small")) and (.huge_page_bytes | type) == "number"' out
     [ "$(grep -c tokens/s err)" = 1 ]
     run -65 --separate-stderr gpu-decode --device cpu --model "$(golden e2b-nano)" --bench --max-context 8
+}
+
+@test "mapped weights give the same bytes: checkpoints, every kind of build, both maths" {
+    need_program ct-pack emb-untie
+    for size in e2b-nano 26b-nano gemma3-nano; do
+        dir=$(golden "$size")
+        for build in text emb4 int8 fp8; do
+            [ "$size $build" != "26b-nano fp8" ] || continue
+            rm -rf b
+            "$ROOT/pipelines/$build" "$dir" b 2> err || { cat err; false; }
+            for math in fast exact; do
+                prompts "$dir" | fast --math "$math" --model b --logits 1.st > 1
+                prompts "$dir" | fast --math "$math" --model b --logits 2.st --mmap > 2 2> err || { cat err; false; }
+                same_bytes 1.st 2.st || { echo "in $size $build $math"; false; }
+                cmp 1 2
+            done
+        done
+    done
+    gpu-decode --device cpu --model b --bench --prompt 8 --gen 4 --mmap > out 2> err
+    holds '.pages == "file" and .huge_page_bytes == 0' out
+    grep -q "file pages" err
+}
+
+@test "8,192 tokens: the window is all that a sliding layer sees, in runs of any length" {
+    dir=$(golden gemma3-nano)
+    # what was 8,000 tokens ago is seen by the full layers only: with none of those it changes nothing
+    jq '.layer_types |= map("sliding_attention") | .sliding_window_pattern = 1000' "$dir/config.json" > c
+    rm -rf sliding && cp -r "$dir" sliding && cp c sliding/config.json
+    for seed in 1 7; do
+        jq -nc --argjson s "$seed" '{id: "l", prompt_ids: [range(8192) | if . < 192 then (. * $s % 500 + 3) else . % 211 + 3 end], max_tokens: 4, ignore_eos: true}' > "long.$seed"
+        gpu-decode --device cpu --model sliding < "long.$seed" > "sliding.$seed"
+        gpu-decode --device cpu --model "$dir" --logits "$seed.st" < "long.$seed" > "full.$seed"
+    done
+    holds '.prompt_tokens == 8192 and .completion_tokens == 4 and .finish_reason == "length"' full.1
+    diff <(jq -c .token_ids sliding.1) <(jq -c .token_ids sliding.7)
+    run ! same_bytes 1.st 7.st
 }

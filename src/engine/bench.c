@@ -91,7 +91,8 @@ static json_t *result(const struct engine *en, const struct run *r, long gen, do
         json_object_set_new(o, "kernels_run_per_step", json_real((double)r->kernels / (double)gen));
     }
     json_object_set_new(o, "threads", json_integer(f->threads));
-    json_object_set_new(o, "huge_pages", json_boolean(f->huge_pages));
+    json_object_set_new(o, "pages", json_string(f->pages));
+    json_object_set_new(o, "huge_page_bytes", json_integer((json_int_t)f->huge_bytes));
     json_object_set_new(o, "weight_bytes", json_integer((json_int_t)f->weight_bytes));
     json_object_set_new(o, "token_bytes", json_integer((json_int_t)f->token_bytes));
     return o;
@@ -134,5 +135,5 @@ void bench_say(const json_t *o)
     fprintf(stderr, "decode %.1f tokens/s (batch %.0f), prefill %.1f; weights %.1f GB/s, %.0f %% of a plain read at %.1f GB/s; %s math, %s, %s pages\n",
         real(o, "decode_tokens_per_s"), real(o, "batch"), real(o, "prefill_tokens_per_s"), real(o, "weights_gb_per_s"), 100 * real(o, "share_of_read"),
         real(o, "read_gb_per_s"), json_string_value(json_object_get(o, "math")), simd ? simd : json_string_value(json_object_get(o, "gpu")),
-        json_is_true(json_object_get(o, "huge_pages")) ? "huge" : "small");
+        json_string_value(json_object_get(o, "pages")));
 }

@@ -19,7 +19,7 @@ struct engine {
     struct weights w;
     struct forward *forward;    /* on the CPU */
     struct cuda *cuda;          /* on a GPU */
-    bool ple_on_gpu;
+    bool ple_on_gpu, mapped;
     struct par *par;
     struct tokenizer *tokenizer;
     struct chat *chat;
@@ -85,7 +85,7 @@ static int open_weights(struct engine *en, const char *dir, const json_t *config
     if (!quant && e->code)
         return -1;
     struct ckpt *c = ckpt_open(dir, NULL, e);
-    int failed = !c || weights_load(&en->w, &en->g, c, quant, en->par, en->cuda ? cuda_memory(en->cuda, en->ple_on_gpu) : NULL, e);
+    int failed = !c || weights_load(&en->w, &en->g, c, quant, en->par, en->cuda ? cuda_memory(en->cuda, en->ple_on_gpu) : NULL, en->mapped, e);
     if (c)
         ckpt_close(c);
     ct_quant_free(quant);
@@ -177,9 +177,11 @@ static int open_device(struct engine *en, const struct engine_options *opt, stru
     const bool cuda = opt->device && !strcmp(opt->device, "cuda"), any = opt->device && !strcmp(opt->device, "auto");
     struct err none = {0};
 
-    en->ple_on_gpu = opt->ple_on_gpu;
+    en->ple_on_gpu = opt->ple_on_gpu, en->mapped = opt->mapped;
     if (cuda || any)
         en->cuda = cuda_open(&none);
+    if (en->cuda && opt->mapped)
+        return err_set(e, EXIT_USAGE, "--mmap: it is there on the CPU only: use --device cpu");
     if (en->cuda && math_of(opt) == MATH_JUDGE)
         return err_set(e, EXIT_USAGE, "--math judge: it is there on the CPU only: use --device cpu");
     if (!en->cuda && (cuda || (any && none.code != EXIT_UNAVAILABLE))) {
@@ -204,6 +206,8 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static const char *pages_of(const struct weights *w) { return w->mapped ? "file" : w->huge_bytes >= w->bytes / 10 * 9 ? "huge" : "small"; }
+
 struct engine *engine_open(const char *dir, const struct engine_options *opt, struct err *e)
 {
     const double start = now();
@@ -218,11 +222,11 @@ struct engine *engine_open(const char *dir, const struct engine_options *opt, st
     }
     en->facts = (struct engine_facts){
         .device = "cpu", .math = maths[math_of(opt)], .simd = simd_name(kernels_for(simd_level())->level), .size = gemma_size_name(&en->g), .threads = par_threads(en->par),
-        .huge_pages = en->w.huge_pages, .weight_bytes = en->w.bytes, .token_bytes = en->w.token_bytes, .load_seconds = now() - start,
+        .pages = pages_of(&en->w), .huge_bytes = en->w.huge_bytes, .weight_bytes = en->w.bytes, .token_bytes = en->w.token_bytes, .load_seconds = now() - start,
     };
     if (en->cuda) {
         const struct cuda_facts *c = cuda_facts(en->cuda);
-        en->facts.device = c->device, en->facts.gpu = c->name, en->facts.simd = NULL, en->facts.huge_pages = false;
+        en->facts.device = c->device, en->facts.gpu = c->name, en->facts.simd = NULL, en->facts.pages = "gpu", en->facts.huge_bytes = 0;
         en->facts.kv_room = c->kv_bytes, en->facts.kernels = c->kernels;
         if (!en->ple_on_gpu)
             en->facts.weight_bytes -= matrix_bytes(&en->w.ple_table);

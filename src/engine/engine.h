@@ -32,6 +32,7 @@ struct engine_options {
     const char *math;       /* "exact", "fast", "judge"; NULL = fast */
     int threads;            /* <= 0: as many as CPUs */
     long max_context;       /* tokens a sequence may hold; 0 = what the model was made for */
+    bool mapped;            /* the weights stay in the mapped files, where memory is short; on the CPU */
     bool ple_on_gpu;        /* the per-layer-embedding table too, not one row a token from this machine's memory */
 };
 
@@ -46,7 +47,8 @@ struct engine_facts {
     const char *simd;       /* "scalar", "avx2", "avx512"; NULL on a GPU */
     const char *size;       /* gemma_size_name() */
     int threads;
-    bool huge_pages;        /* the weights lie in transparent huge pages */
+    const char *pages;      /* where the weights lie: "huge" (at least nine tenths of them in transparent huge pages), "small", "file" (mapped); "gpu" */
+    uint64_t huge_bytes;    /* in transparent huge pages, as the kernel says */
     uint64_t weight_bytes;  /* resident, on the GPU where there is one */
     uint64_t kv_room;       /* bytes for K/V on the GPU; 0 on the CPU: what is free */
     int kernels;            /* of one token on the GPU; 0 on the CPU */

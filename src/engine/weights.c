@@ -1,5 +1,6 @@
 #define _DEFAULT_SOURCE     /* MAP_ANONYMOUS, madvise */
 #include "engine/weights.h"
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -7,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/io.h"
 #include "gemma/names.h"
@@ -18,7 +20,8 @@
 struct named { char name[NAME]; const struct ckpt_entry *entry; bool used; };
 
 /* Bytes of one tensor and where they go. */
-struct transfer { const struct ckpt_entry *entry; uint8_t *to; bool away; };     /* away: in the other memory */
+enum place { HERE, AWAY, MAPPED };     /* this process's memory, the other memory, the file */
+struct transfer { const struct ckpt_entry *entry; uint8_t *to; enum place place; };
 
 struct loader {
     struct weights *w;
@@ -31,6 +34,7 @@ struct loader {
     struct transfer *transfer; size_t n_transfers, cap_transfers;
     uint8_t *at, *end;          /* what is left of the mapping */
     uint8_t *away;              /* what is left of the other memory */
+    uint8_t **shard;            /* where the tensors of each mapped file begin; NULL = not mapped */
 };
 
 /* --- finding tensors ------------------------------------------------------------------------------------------------- */
@@ -129,7 +133,7 @@ static void *own(struct weights *w, void *p)
 
 const uint8_t *weights_start(const struct weights *w)
 {
-    return (const uint8_t *)(((uintptr_t)w->map + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+    return w->mapped ? w->map : (const uint8_t *)(((uintptr_t)w->map + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
 }
 
 static bool goes_away(const struct loader *l, const struct named *t)
@@ -151,12 +155,80 @@ static int ask_for_room(struct loader *l)
     return l->away ? 0 : -1;
 }
 
+static int reserve(struct loader *l, uint64_t bytes)
+{
+    struct weights *w = l->w;
+
+    w->map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (w->map == MAP_FAILED) {
+        w->map = NULL;
+        return err_errno(l->e, EXIT_TEMPFAIL, "%s: no memory for %.1f GB of weights", l->ckpt->path, (double)bytes / 1e9);
+    }
+    w->map_bytes = bytes;
+    l->end = (uint8_t *)w->map + bytes;
+    return 0;
+}
+
+static size_t whole_pages(uint64_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    return (size_t)(bytes + page - 1) / page * page;
+}
+
+/* One file at `at`; a page of nothing after it takes what kernels read past its end. */
+static int map_shard(struct loader *l, size_t i, uint8_t *at, uint64_t bytes)
+{
+    char *path = xasprintf("%s/%s", l->ckpt->path, l->ckpt->shard[i].name);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int failed = 0;
+
+    if (fd < 0 || mmap(at, whole_pages(bytes), PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0) == MAP_FAILED)
+        failed = err_errno(l->e, EXIT_IO, "%s: cannot be mapped", path);
+    if (fd >= 0)
+        close(fd);
+    free(path);
+    l->shard[i] = at + st_data_offset(l->ckpt->shard[i].reader);
+    return failed;
+}
+
+static uint64_t file_bytes(const struct loader *l, size_t i)
+{
+    const struct st_reader *r = l->ckpt->shard[i].reader;
+
+    return st_data_offset(r) + st_header_of(r)->nbytes;
+}
+
+/* The files one after another, then room for the scales that cannot stay in them. */
+static int map_files(struct loader *l)
+{
+    uint64_t bytes = 0, at = 0;
+
+    for (size_t i = 0; i < l->ckpt->n_shards; i++)
+        bytes += whole_pages(file_bytes(l, i)) + whole_pages(1);
+    const uint64_t files = bytes;
+    for (size_t i = 0; i < l->n_named; i++)
+        bytes += strstr(l->named[i].name, ".weight_scale") ? l->named[i].entry->t->nbytes + 64 + KERNEL_SLACK : 0;
+    if (reserve(l, bytes))
+        return -1;
+    l->shard = xcalloc(l->ckpt->n_shards, sizeof *l->shard);
+    for (size_t i = 0; i < l->ckpt->n_shards; i++, at += whole_pages(1)) {
+        if (map_shard(l, i, (uint8_t *)l->w->map + at, file_bytes(l, i)))
+            return -1;
+        at += whole_pages(file_bytes(l, i));
+    }
+    l->at = (uint8_t *)l->w->map + files;
+    return 0;
+}
+
 /* Pages are touched only when a tensor is read into them, so room for all text tensors costs nothing for those left out. */
 static int map_memory(struct loader *l)
 {
     uint64_t bytes = HUGE_PAGE;
     const uint64_t physical = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 
+    if (l->w->mapped)
+        return map_files(l);
     if (l->memory && ask_for_room(l))
         return -1;
     for (size_t i = 0; i < l->n_named; i++)
@@ -165,40 +237,44 @@ static int map_memory(struct loader *l)
     if (bytes > physical)
         return err_set(l->e, EXIT_TEMPFAIL, "%s: the weights take %.1f GB and this machine has %.1f GB of memory: use a smaller build", l->ckpt->path,
             (double)bytes / 1e9, (double)physical / 1e9);
-    struct weights *w = l->w;
-    w->map_bytes = bytes + HUGE_PAGE;
-    w->map = mmap(NULL, w->map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (w->map == MAP_FAILED) {
-        w->map = NULL;
-        return err_errno(l->e, EXIT_TEMPFAIL, "%s: no memory for %.1f GB of weights", l->ckpt->path, (double)bytes / 1e9);
-    }
-    l->at = (uint8_t *)(uintptr_t)weights_start(w);
-    l->end = (uint8_t *)w->map + w->map_bytes;
+    if (reserve(l, bytes + HUGE_PAGE))
+        return -1;
+    l->at = (uint8_t *)(uintptr_t)weights_start(l->w);
 #ifdef MADV_HUGEPAGE
-    char mode[64] = "never]";
-    FILE *f = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
-    if (f && !fgets(mode, sizeof mode, f))
-        mode[0] = 0;
-    if (f)
-        fclose(f);
-    w->huge_pages = madvise(l->at, (size_t)(l->end - l->at), MADV_HUGEPAGE) == 0 && f && !strstr(mode, "[never]");
+    (void)madvise(l->at, (size_t)(l->end - l->at), MADV_HUGEPAGE);
 #endif
     return 0;
+}
+
+static const uint8_t *add_transfer(struct loader *l, const struct named *t, uint8_t *to, enum place place)
+{
+    if (l->n_transfers == l->cap_transfers) {
+        l->cap_transfers = l->cap_transfers ? 2 * l->cap_transfers : 1024;
+        l->transfer = xreallocarray(l->transfer, l->cap_transfers, sizeof *l->transfer);
+    }
+    l->transfer[l->n_transfers++] = (struct transfer){t->entry, to, place};
+    return to;
+}
+
+/* In memory, also where the files are mapped. */
+static const uint8_t *place_here(struct loader *l, const struct named *t)
+{
+    uint8_t *to = l->at;
+
+    l->at += (t->entry->t->nbytes + KERNEL_SLACK + 63) / 64 * 64;
+    return add_transfer(l, t, to, HERE);
 }
 
 /* Where a tensor's bytes will be once read_all() has run. */
 static const uint8_t *place(struct loader *l, const struct named *t)
 {
-    const bool away = goes_away(l, t);
-    uint8_t **at = away ? &l->away : &l->at, *to = *at;
-
-    if (l->n_transfers == l->cap_transfers) {
-        l->cap_transfers = l->cap_transfers ? 2 * l->cap_transfers : 1024;
-        l->transfer = xreallocarray(l->transfer, l->cap_transfers, sizeof *l->transfer);
-    }
-    l->transfer[l->n_transfers++] = (struct transfer){t->entry, to, away};
-    *at += (t->entry->t->nbytes + KERNEL_SLACK + 63) / 64 * 64;
-    return to;
+    if (l->shard)
+        return add_transfer(l, t, l->shard[t->entry->shard] + t->entry->t->begin, MAPPED);
+    if (!goes_away(l, t))
+        return place_here(l, t);
+    uint8_t *to = l->away;
+    l->away += (t->entry->t->nbytes + KERNEL_SLACK + 63) / 64 * 64;
+    return add_transfer(l, t, to, AWAY);
 }
 
 /* --- modules --------------------------------------------------------------------------------------------------------- */
@@ -224,7 +300,8 @@ static int scale_of(struct loader *l, const char *module, size_t scales, struct 
     if (m->scale_type != ST_BF16 && m->scale_type != ST_F16 && m->scale_type != ST_F32)
         return wrong_dtype(l, t, "BF16, F16 or F32");
     m->scales = scales;
-    m->scale = place(l, t);
+    /* Kernels take 16 at a time: what follows a row's last ones must be scales or zeros, which it is not in a file. */
+    m->scale = l->shard && scales % 16 && scales > 1 ? place_here(l, t) : place(l, t);
     return 0;
 }
 
@@ -551,8 +628,8 @@ static void read_piece(void *arg, size_t i)
 
     if (atomic_load(&r->failed))
         return;
-    uint8_t *lent = p->t->away ? memory->lend(memory->arg) : NULL, *to = lent ? lent : p->t->to + p->offset;
-    if (!ckpt_read(r->l->ckpt, p->t->entry, p->offset, to, p->n, &e) && !all_finite(t->dtype, to, p->n))
+    uint8_t *lent = p->t->place == AWAY ? memory->lend(memory->arg) : NULL, *to = lent ? lent : p->t->to + p->offset;
+    if ((p->t->place == MAPPED || !ckpt_read(r->l->ckpt, p->t->entry, p->offset, to, p->n, &e)) && !all_finite(t->dtype, to, p->n))
         (void)err_set(&e, EXIT_DATA, "%s: %.120s holds NaN or infinity in the %zu bytes from %" PRIu64 ": the file is damaged", r->l->ckpt->path, t->name, p->n, p->offset);
     struct err put = {0};
     if (lent && memory->put(memory->arg, lent, p->t->to + p->offset, e.code ? 0 : p->n, &put) && !e.code)
@@ -582,6 +659,28 @@ static int read_all(struct loader *l, struct par *par)
     return atomic_load(&r.failed) ? -1 : 0;
 }
 
+/* --- pages ----------------------------------------------------------------------------------------------------------- */
+
+/* AnonHugePages of the mappings that begin between two addresses. */
+static uint64_t huge_bytes(const uint8_t *from, const uint8_t *to)
+{
+    FILE *f = fopen("/proc/self/smaps", "r");
+    char line[512];
+    uint64_t bytes = 0;
+    bool inside = false;
+
+    while (f && fgets(line, sizeof line, f)) {
+        unsigned long long start, end, kib;
+        if (sscanf(line, "%llx-%llx ", &start, &end) == 2)
+            inside = start >= (uintptr_t)from && start < (uintptr_t)to;
+        else if (inside && sscanf(line, "AnonHugePages: %llu kB", &kib) == 1)
+            bytes += 1024 * kib;
+    }
+    if (f)
+        fclose(f);
+    return bytes;
+}
+
 /* --- the whole ------------------------------------------------------------------------------------------------------- */
 
 static void count_bytes(struct weights *w, const struct gemma *g)
@@ -604,22 +703,25 @@ static void count_bytes(struct weights *w, const struct gemma *g)
 }
 
 int weights_load(struct weights *w, const struct gemma *g, const struct ckpt *c, const struct ct_quant *q, struct par *par, const struct weights_memory *memory,
-    struct err *e)
+    bool mapped, struct err *e)
 {
     struct loader l = {.w = w, .g = g, .ckpt = c, .quant = q, .memory = memory, .e = e};
 
     memset(w, 0, sizeof *w);
+    w->mapped = mapped && !memory;
     int failed = list_text_tensors(&l) || map_memory(&l) || globals(&l);
     for (int i = 0; !failed && i < g->layers; i++)
         failed = one_layer(&l, i);
     failed = failed || check_leftovers(&l) || read_all(&l, par);
     free(l.named);
     free(l.transfer);
+    free(l.shard);
     if (failed) {
         weights_free(w);
         return -1;
     }
     count_bytes(w, g);
+    w->huge_bytes = huge_bytes(w->map, (const uint8_t *)w->map + w->map_bytes);
     return 0;
 }
 

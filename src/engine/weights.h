@@ -2,7 +2,7 @@
  *
  * Owns: which tensor plays which part (by the list of names in the model's config and, for quantized modules, quantization_config), the one anonymous mapping
  * that all matrices lie in (transparent huge pages where the system has them), and the small vectors widened to float32.  Every tensor begins on a
- * multiple of 64 bytes.
+ * multiple of 64 bytes.  Or the matrices stay in the mapped files, whose pages the system may drop and read again: slower, and a file that shrinks meanwhile ends the program.
  *
  * Refuses (EXIT_DATA, naming the tensor): a missing one; one of another dtype or shape than config.json or the quantization scheme says; a tensor of the
  * text model that no part of it uses; groups that are no multiple of 32; NaN or infinity in weights, scales or norms.  EXIT_TEMPFAIL when the weights are larger
@@ -39,7 +39,8 @@ struct weights {
     float *ple_projection_norm;
     float *norm;
     struct layer_weights layer[GEMMA_MAX_LAYERS];
-    bool huge_pages;
+    uint64_t huge_bytes;                    /* of the mapping that lie in transparent huge pages, as the kernel says */
+    bool mapped;                            /* the matrices lie in the files */
     uint64_t bytes;                         /* of all matrices, each once */
     uint64_t token_bytes;                   /* read for one token: everything but the embedding tables' other rows and the experts not chosen */
     void *map; size_t map_bytes;
@@ -58,9 +59,10 @@ struct weights_memory {
 };
 #define WEIGHTS_PIECE ((size_t)4 << 20)
 
-/* q NULL = nothing is quantized.  memory NULL = this process's; else the matrices' data and scales lie there, those of the per-layer table as it says. */
+/* q NULL = nothing is quantized.  memory NULL = this process's; else the matrices' data and scales lie there, those of the per-layer table as it says.
+ * mapped: the matrices stay in the files, without such a memory. */
 int weights_load(struct weights *w, const struct gemma *g, const struct ckpt *c, const struct ct_quant *q, struct par *par, const struct weights_memory *memory,
-    struct err *e) MUST_CHECK;
+    bool mapped, struct err *e) MUST_CHECK;
 /* Where the matrices begin: w->bytes and more lie there. */
 const uint8_t *weights_start(const struct weights *w);
 void weights_free(struct weights *w);

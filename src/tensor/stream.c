@@ -13,7 +13,7 @@ struct st_reader {
     bool ended;             /* the end was checked */
 };
 
-static uint64_t data_offset(const struct st_reader *r)
+uint64_t st_data_offset(const struct st_reader *r)
 {
     return 8 + (uint64_t)r->h->json_bytes;
 }
@@ -50,7 +50,7 @@ static int read_header(struct st_reader *r, struct err *e)
 /* A file that is cut or too long is refused before anything is made of it; a pipe shows it at its end. */
 static int check_length(struct st_reader *r, struct err *e)
 {
-    uint64_t size, want = data_offset(r) + (st_is_plan(r->h) ? 0 : r->h->nbytes);
+    uint64_t size, want = st_data_offset(r) + (st_is_plan(r->h) ? 0 : r->h->nbytes);
     if (!input_seekable(r->in))
         return 0;
     if (input_size(r->in, &size, e) != 0)
@@ -108,7 +108,7 @@ int st_skip(struct st_reader *r, uint64_t n, struct err *e)
         return 0;
     if (input_seekable(r->in)) {
         const struct st_tensor *t = current(r);
-        if (input_seek(r->in, data_offset(r) + t->begin + t->nbytes - r->left + n, e) != 0)
+        if (input_seek(r->in, st_data_offset(r) + t->begin + t->nbytes - r->left + n, e) != 0)
             return -1;
         r->left -= n;
         return 0;
@@ -173,7 +173,7 @@ int st_seek(struct st_reader *r, size_t i, struct err *e)
     r->next = i + 1;
     r->left = t->nbytes;
     r->ended = false;
-    return input_seek(r->in, data_offset(r) + t->begin, e);
+    return input_seek(r->in, st_data_offset(r) + t->begin, e);
 }
 
 int st_rewind(struct st_reader *r, struct err *e)
@@ -181,14 +181,14 @@ int st_rewind(struct st_reader *r, struct err *e)
     r->next = 0;
     r->left = 0;
     r->ended = false;
-    return input_seek(r->in, data_offset(r), e);
+    return input_seek(r->in, st_data_offset(r), e);
 }
 
 int st_read_at(struct st_reader *r, const struct st_tensor *t, uint64_t offset, void *buf, size_t n, struct err *e)
 {
     if (offset > t->nbytes || n > t->nbytes - offset)
         return err_set(e, EXIT_BUG, "%s: read past the end of %s", st_reader_name(r), t->name);
-    return input_pread_full(r->in, buf, n, data_offset(r) + t->begin + offset, t->name, e);
+    return input_pread_full(r->in, buf, n, st_data_offset(r) + t->begin + offset, t->name, e);
 }
 
 void st_close(struct st_reader *r)

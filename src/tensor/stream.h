@@ -22,6 +22,7 @@ const struct st_tensor *st_next(struct st_reader *r, struct err *e);
 uint64_t st_left(const struct st_reader *r);            /* bytes unread of the current tensor */
 int st_read(struct st_reader *r, void *buf, size_t n, struct err *e) MUST_CHECK;    /* exactly n, n <= st_left */
 bool st_seekable(const struct st_reader *r);
+uint64_t st_data_offset(const struct st_reader *r);     /* where in the file the tensors begin */
 /* Back to before the first tensor; only when st_seekable. */
 int st_rewind(struct st_reader *r, struct err *e) MUST_CHECK;
 /* Make tensor number i of the header the current one, unread; only when st_seekable. */

@@ -24,12 +24,30 @@ times() {       # ID "WHAT" GATE AIM JQ PEER_FILE JQ_OF_PEER OPTION…: how many
     local id=$1 f=$work/cost/$1.bench
     wanted "$id" || return 0
     speed "$id" "${@:8}"
-    record --arg id "$id" --arg what "$2" --argjson gate "$3" --argjson aim "$4" --arg load "$(load)" --argjson runs "$runs" --argjson v "$(median "$5" "$f")" \
-        --argjson p "$(median "$7" "${6:-$f}")" "$verdict"'
+    versus "$id" "$2" "$3" "$4" "$5" "$f" "$7" "${6:-$f}"
+}
+
+versus() {      # ID "WHAT" GATE AIM JQ FILE JQ_OF_PEER PEER_FILE
+    record --arg id "$1" --arg what "$2" --argjson gate "$3" --argjson aim "$4" --arg load "$(load)" --argjson runs "$runs" --argjson v "$(median "$5" "$6")" \
+        --argjson p "$(median "$7" "$8")" "$verdict"'
         {id: $id, what: "\($what): \($v | two) against \($p | two) tokens/s", value: ($v / $p | two), unit: "x", gate: $gate, aim: $aim, verdict: verdict($v / $p; 1), runs: $runs, load: $load}'
 }
 
-if wanted decode-270m || wanted decode-bf16 || wanted decode-int8 || wanted decode-fp8 || wanted batch || wanted prefill || wanted start; then
+# llama.cpp on the same levels and steps (tests/peers/build_gguf.py), whole tokens, in turn with ours.
+llama=${Q4_LLAMA_PYTHON:-$root/build/peers/llama/bin/python3}
+
+against_llama() {       # ID "WHAT" GATE AIM JQ THREADS OPTION… (of both)
+    local id=$1 what=$2 gate=$3 aim=$4 jq=$5 threads=$6 i
+    wanted "$id" || return 0
+    shift 6
+    for ((i = 0; i < runs; i++)); do
+        "$llama" "$root/tests/peers/llama_bench.py" "$work/270m.gguf" --threads "$threads" "$@" 2>/dev/null || fail "$id: llama_bench.py failed"
+        gpu-decode --device cpu -q --bench --model "$work/270m-emb4" -j "$threads" "$@" 2>/dev/null >&3 || fail "$id: gpu-decode --bench failed"
+    done >"$work/cost/$id.llama" 3>"$work/cost/$id.bench"
+    versus "$id" "$what against llama.cpp" "$gate" "$aim" "$jq" "$work/cost/$id.bench" "$jq" "$work/cost/$id.llama"
+}
+
+if wanted decode-270m || wanted decode-bf16 || wanted decode-int8 || wanted decode-fp8 || wanted batch || wanted prefill || wanted start || wanted llama; then
     if [ ! -e "$real/model.safetensors" ]; then
         no_peer decode-270m "decoding Gemma 3 270M" "no checkpoint: tests/peers/gemma3-270m.sh makes it"
     else
@@ -44,7 +62,15 @@ if wanted decode-270m || wanted decode-bf16 || wanted decode-int8 || wanted deco
         times batch-16 "batch of 16, 270M, two threads, against one stream" 4 6 .decode_tokens_per_s "$work/cost/batch-1.bench" .decode_tokens_per_s --model "$work/270m-emb4" -j 2 --batch 16
         times prefill "prefill of 512, 270M, two threads, against decoding after it" 6 12 .prefill_tokens_per_s "" .decode_tokens_per_s --model "$work/270m-emb4" -j 2 --prompt 512
         seconds start "start to first token, 270M emb4, warm cache" 0.6 0.35 "echo '{\"prompt\": \"The\", \"max_tokens\": 1}' | gpu-decode --device cpu --model $work/270m-emb4"
-        rm -rf "$work"/270m-*
+        if wanted llama && ! "$llama" -c 'import gguf, llama_cpp' 2>/dev/null; then
+            no_peer llama "270M against llama.cpp" "llama-cpp-python is not installed: CMAKE_ARGS=-DGGML_NATIVE=ON tests/peers/venv.sh llama, or Q4_LLAMA_PYTHON=PYTHON"
+        elif wanted llama; then
+            "$llama" "$root/tests/peers/build_gguf.py" "$work/270m-emb4" "$work/270m.gguf" || fail "cannot make the GGUF"
+            against_llama llama-1 "decode 270M, one thread" 1.4 1.7 .decode_tokens_per_s 1
+            against_llama llama-2 "decode 270M, two threads" 1.25 1.5 .decode_tokens_per_s 2
+            against_llama llama-prefill "prefill of 512, 270M, two threads" 0.7 1 .prefill_tokens_per_s 2 --prompt 512 --gen 8
+        fi
+        rm -rf "$work"/270m*
     fi
 fi
 
