@@ -110,9 +110,10 @@ CUDA_LIBS = -L$(firstword $(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/lib)) -lcud
 GPU_PROGRAMS := gpu-decode gpu-serve
 
 $(BUILD)/cuda/device_cuda.o: ALL_CFLAGS += -isystem $(CUDA_HOME)/include
+# Beside the object what ptxas says of registers and spills, for tests/cuda-gates.bats, which also reads the code itself: so it is not compressed.
 $(BUILD)/cuda/%.cu.o: cuda/%.cu
 	@mkdir -p $(@D)
-	$(NVCC) -std=c++17 -O3 -I. $(NVCC_ARCH) -MMD -MP -Xcompiler -Wall $(if $(WERROR),-Werror all-warnings) -c $< -o $@
+	$(NVCC) -std=c++17 -O3 -I. $(NVCC_ARCH) --no-compress -MMD -MP -Xcompiler -Wall -Xptxas -v $(if $(WERROR),-Werror all-warnings) -c $< -o $@ 2>$@.log || { cat $@.log >&2; exit 1; }
 
 ifneq ($(CUDA),)
 $(GPU_PROGRAMS:%=$(BIN)/%): $(BIN)/%: $(BUILD)/src/%.o $(CUDA_OBJ) $(LIB)

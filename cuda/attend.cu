@@ -7,8 +7,7 @@
  *   3. warp w: rows 16 w .., 16 (w + 8) .. of V^T
  * The block that finishes last of a token's heads joins the splits in their order.
  *
- *   registers  blocks an SM (sm_89)  shared memory
- *   <= 128     2                     <= 25 KiB (head_dim 512)
+ * gate: attend registers 128 blocks 2 shared 24992
  */
 #include "cuda/finish.cuh"
 #include "cuda/table.cuh"

@@ -1,6 +1,8 @@
 /* What stands at a token's beginning and end: gathered rows, prepared vectors; and the plain read that bandwidth is measured against.
  *
- *   registers <= 64, 4 blocks an SM (sm_89), shared memory 64 bytes
+ * gate: embed registers 64 blocks 4 shared 64
+ * gate: prepare registers 64 blocks 4 shared 64
+ * gate: read registers 64 blocks 4 shared 0
  */
 #include "cuda/finish.cuh"
 #include "cuda/table.cuh"

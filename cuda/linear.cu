@@ -8,10 +8,9 @@
  * COLUMNS 1, int4: a lone token leaves columns free, so they tell the groups apart instead, and nothing is exchanged: column n has the terms (n < 4: hi, else lo) of group
  * n % 4 where the rows' words are that group's, and 0 elsewhere.  A third fewer instructions, which is what the fastest memories need.
  *
- *  COLUMNS   registers  blocks an SM (sm_89)  shared memory
- *  1, 4, 8   <= 128     2                     8 KiB; routing 13
- *  64        <= 128     2                     32 KiB
- * tests/gates.bats holds the compiler to it.
+ * gate: linear registers 128 blocks 2 shared 32832
+ * gate: finish registers 128 blocks 2 shared 13376
+ * (Registers a thread, blocks a multiprocessor of an L4 holds, bytes of shared memory a block: tests/cuda-gates.bats holds the compiler to them.)
  */
 #include "cuda/table.cuh"
 #include "cuda/finish.cuh"

@@ -442,8 +442,43 @@ static void test_read(size_t words)
     free_all();
 }
 
+/* No launch asks for more shared memory than the sources' gates say (tests/cuda-gates.bats), and what no kernel can do is refused. */
+static void test_shapes(void)
+{
+    struct gk_launch l;
+    const struct gk_device d = {58};
+    for (int tokens : {1, 2, 5, 64, 128})
+        for (int ends = GK_NOTHING; ends <= (tokens > 8 ? GK_NOTHING : GK_BEST); ends++) {
+            memset(&l, 0, sizeof l);
+            l.kernel = GK_LINEAR;
+            struct gk_linear &a = l.a.linear;
+            a.tokens = tokens, a.cols = 5376, a.segments = 1, a.m[0].rows = 21504, a.finish = (enum gk_finish)ends, a.group_rows = 256;
+            if (ends == GK_HEADS)
+                a.f.heads.head_dim = 256;
+            if (ends == GK_RESIDUAL || ends == GK_EXPERTS)
+                a.f.residual.n = 5376;
+            if (ends == GK_ROUTE)
+                a.f.route.experts = 128, a.f.route.top_k = 8;
+            const char *wrong = gk_shape(&l, &d);
+            CHECK(!wrong && l.shared <= 32832 && l.grid[0] <= 116 && l.grid[1] == (unsigned)(tokens + 63) / 64, "shape for %d tokens: %s", tokens, wrong ? wrong : "too large");
+        }
+    memset(&l, 0, sizeof l);
+    l.kernel = GK_ATTEND;
+    l.a.attend.tokens = 1, l.a.attend.heads = 32, l.a.attend.kv_heads = 4, l.a.attend.head_dim = 512, l.a.attend.splits = 4;
+    CHECK(!gk_shape(&l, &d) && l.shared == 24992 && l.grid[0] == 4 && l.grid[1] == 4, "shape of attention: %u bytes", l.shared);
+    l.a.attend.head_dim = 544;
+    CHECK(gk_shape(&l, &d), "a head of 544 columns is accepted");
+    memset(&l, 0, sizeof l);
+    l.kernel = GK_LINEAR;
+    l.a.linear.tokens = 1, l.a.linear.cols = 48, l.a.linear.segments = 1, l.a.linear.m[0].rows = 5;
+    CHECK(gk_shape(&l, &d), "48 columns are accepted");
+    l.a.linear.cols = 64, l.a.linear.tokens = 9, l.a.linear.finish = GK_RESIDUAL;
+    CHECK(gk_shape(&l, &d), "a finisher for 9 tokens is accepted");
+}
+
 int main(void)
 {
+    test_shapes();
     for (int tokens : {1, 3, 8, 11}) {
         test_gated(GK_INT4_BF16, tokens, 33, 160, GK_NIBBLES);
         test_gate_by(tokens);
