@@ -69,10 +69,13 @@ setup() {
 
 @test "timed requests have fixed lengths; questions go one user message each" {
     measure
-    [ "$(jq -s 'map(select(.ignore_eos)) | length' requests.jsonl)" = 51 ]
+    # One more goes before the replies, to warm up, and is kept nowhere.
+    [ "$(jq -s 'map(select(.ignore_eos)) | length' requests.jsonl)" = 52 ]
+    [[ $(head -n 1 requests.jsonl | jq -r .id) = warm*-8-0 ]]
+    holds '[.short[], .long[]] | length == 30 and all(.id | startswith("warm") | not)' r.json
     jq -es --slurpfile asked "$ROOT/data/questions.jsonl" \
         'map(select(.ignore_eos | not)) | map([.id, .messages]) == ($asked | map([.id, [{role: "user", content: .prompt}]]))' requests.jsonl
-    [ "$(sort calls | uniq -c | tr -s ' ' | tr '\n' ';')" = " 3 --url http://127.0.0.1:9 --concurrency 1; 1 --url http://127.0.0.1:9 --concurrency 16; 1 --url http://127.0.0.1:9 --concurrency 4;" ]
+    [ "$(sort calls | uniq -c | tr -s ' ' | tr '\n' ';')" = " 4 --url http://127.0.0.1:9 --concurrency 1; 1 --url http://127.0.0.1:9 --concurrency 16; 1 --url http://127.0.0.1:9 --concurrency 4;" ]
 }
 
 @test "options replace the defaults, and the reduced ones are then not in force" {
@@ -137,6 +140,13 @@ F
     [[ $output == *"| text | 512 | 1 | 3 | 12.0 | 12.0 | 12.0 | 2.00 | 2.00 | 2.00 |"* && $output == *"Good: TTFT \\<= 50 ms, E2E \\<= 500 ms."* ]]
 }
 
+@test "a server that counts no tokens of a stream: those parts are skipped, and the result says so" {
+    sed -i 's/completion_tokens: (.max_tokens - $cut)/completion_tokens: (if $stream then null else .max_tokens end)/' bin/sm-invoke
+    whole
+    holds '.stream == [] and .prefill == [] and .load == [] and (.long | length) == 15' r.json
+    holds '[.skipped[] | select(endswith(": the server does not count the tokens of a stream"))] | length == 10 and .[0] == "1 streams: the server does not count the tokens of a stream"' r.json
+}
+
 @test "a prompt that the server cannot take is skipped, and the result says so; requests that fail under load are kept" {
     jq '.engine.max_model_len = 1000' facts.json >f && mv f facts.json
     LOADFAIL=69 whole --rates 5 --arrivals constant
@@ -167,7 +177,10 @@ F
     cp -r build other
     "$ROOT/pipelines/measure" --parts replies --repeats 2 --url http://a --facts facts.json --model m --build text --target local -o a.json build \
         --pair --url http://b --facts facts.json --build emb4 -o b.json other
+    sed -i -E 's/ warm[0-9]+-/ warm-/' turns
     diff turns - <<'T'
+http://a warm-8-0
+http://b warm-8-0
 http://a short-16-0
 http://b short-16-0
 http://a long-512-0
