@@ -162,7 +162,7 @@ $(BUILD)/tools/shim.so: tests/faults/shim.c
 	$(CC) -std=c11 $(WARN) $(if $(SAN),-DNO_MALLOC) $(CFLAGS) -shared -fPIC $< -o $@ -ldl
 
 .PHONY: test tests-built layers
-## test: unit tests and all bats suites; T=REGEX picks suites, CONFIG=asan or tsan runs them under a sanitizer
+## test: unit tests and all bats suites; T=REGEX picks suites, CONFIG=asan or tsan runs them under a sanitizer, FAULTS_EVERY=1 lets every single call fail
 test: tests-built
 	@Q4CONFIG=$(CONFIG) Q4BIN=$(abspath $(BIN)) Q4BUILD=$(abspath $(BUILD)) tests/run '$(value T)'
 

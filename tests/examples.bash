@@ -88,7 +88,7 @@ FAULTS=0
 fault() {       # WHAT
     FAULTS=$((FAULTS + 1))
     echo "$PROGRAM ${ARGS[*]}: $*" >&2
-    [ ! -s stderr ] || sed 's/^/    stderr: /' stderr | head -n 5 >&2
+    [ ! -s stderr ] || tail -n 5 stderr | sed 's/^/    stderr: /' >&2
 }
 no_faults() { [ "$FAULTS" -eq 0 ]; }
 

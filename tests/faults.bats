@@ -1,14 +1,14 @@
 # Every example of cli.table with one system call failing: the n-th read, write, fsync, rename, open, mkdir, map, thread or allocation, n = 1, 2, …
 # until there is no n-th.  Whatever fails: an exit status that says so, a message, no crash, no hang, no result, nothing left behind; or
 # the program coped, and then its result is the right one.  Builds of the shim: tests/faults/shim.c.
-# The lines `serve` and `client` are not among them: they end only with a signal, or a peer, so there is no last call to count up to.
+# What serves, and what calls a server, is in faults-net.bats.
 load lib
 load examples
+load faults/runs
 
 setup() {
     fresh
-    SHIM=$TOOLS/shim.so
-    [ -e "$SHIM" ] || skip "the fault shim is not built for $Q4CONFIG"
+    need_shim
 }
 
 faulty() {      # KIND N
@@ -19,8 +19,8 @@ faulty() {      # KIND N
 # Did the program make that call?
 call_failing() {    # KIND N
     STATUS=0
-    timeout -k 5 60 env LD_PRELOAD="$SHIM" FAULT_KIND="$1" FAULT_AT="$2" FAULT_LOG="$PWD/fired" ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" \
-        "$BIN/$PROGRAM" "${ARGS[@]}" <"$STDIN" >stdout 2>stderr || STATUS=$?
+    failing "$@"
+    timeout -k 5 60 env "${FAILING[@]}" "$BIN/$PROGRAM" "${ARGS[@]}" <"$STDIN" >stdout 2>stderr || STATUS=$?
     [ -e fired ]
 }
 
@@ -32,7 +32,7 @@ right_result() {
 
 # One example under one kind of fault, for every n; statuses that are an honest answer in $3 ….
 every_n() {     # LINE KIND STATUS…
-    local kind=$2 n=1 allowed
+    local kind=$2 n allowed
     parse "$1" || return 0
     shift 2
     allowed=" $* "
@@ -41,6 +41,7 @@ every_n() {     # LINE KIND STATUS…
     expect_status 0 "without a fault"
     [ "$STATUS" -eq 0 ] || return 0
     keep want
+    first_n
     while faulty "$kind" "$n"; do
         if [ "$STATUS" -eq 0 ]; then
             right_result || fault "$kind $n failed, exit status 0, and the result is another"
@@ -52,14 +53,9 @@ every_n() {     # LINE KIND STATUS…
             expect_only "$kind $n failed" stdout stderr want fired
         fi
         [ "$FAULTS" -lt 8 ] || return
-        to_next
+        next_n || return 0
     done
     [ "$STATUS" -eq 0 ] || fault "$kind: no $n-th call, yet exit status $STATUS"
-}
-
-# All of the first 60, then in steps that grow by a tenth (allocations go into the tens of thousands); FAULTS_EVERY=1 leaves none out.
-to_next() {
-    if [ "${FAULTS_EVERY:-}" = "" ] && [ "$n" -gt 60 ]; then n=$((n + n / 10)); else n=$((n + 1)); fi
 }
 
 over_all() {    # KIND STATUS…

@@ -484,6 +484,18 @@ static void take_back(struct rising *r)
     }
     struct teardown t = {.poll = r->d->watch.poll, .patience = PATIENCE, .stop = r->d->watch.stop};
     if (endpoint_teardown(r->s, &r->entry, &t, &fault)) warn_msg("%s", fault.msg);
+    else r->begun = false;
+}
+
+/* Whatever ends the process in between: what may exist is not kept quiet. */
+static const struct rising *unfinished;
+
+static void tell_unfinished(void)
+{
+    if (!unfinished || !unfinished->begun) return;
+    const struct journal_entry *x = &unfinished->entry;
+    if (x->guard) fprintf(stderr, "%s: %s@%s may exist: its guard deletes it\n", prog_name, x->name, x->region);
+    else fprintf(stderr, "%s: %s@%s may exist: sm-endpoint delete %s --region %s deletes it\n", prog_name, x->name, x->region, x->name, x->region);
 }
 
 enum attempt { ATTEMPT_DONE, ATTEMPT_NEXT, ATTEMPT_END };
@@ -539,6 +551,8 @@ int endpoint_up(struct aws_session *s, const struct deployment *d, const char *p
     char *image = NULL;
     bool capacity = false;
     *out = (struct watched){0};
+    unfinished = &r;
+    atexit(tell_unfinished);
     for (size_t i = 0; d->regions[i] && got == ATTEMPT_NEXT; i++) {
         bool overridden = false;
         r.entry.region = (char *)d->regions[i];
@@ -566,6 +580,7 @@ int endpoint_up(struct aws_session *s, const struct deployment *d, const char *p
     if (got == ATTEMPT_NEXT)
         err_set(e, capacity ? EXIT_TEMPFAIL : EXIT_UNAVAILABLE, "%s: no instance type in any region had quota and capacity; the last: %s: add --instance or --region, "
             "or try later", d->name, last.msg);
+    unfinished = NULL;
     json_decref(r.tags);
     free(image);
     return got == ATTEMPT_DONE ? 0 : -1;

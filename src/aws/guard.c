@@ -15,6 +15,7 @@
 #define ROUNDS_FIRST 5.0                /* seconds before what could not be deleted is tried again */
 #define ROUNDS_MOST 300.0
 #define FINISH_LOOK_MS 200              /* between two looks at what the watcher says */
+#define FINISH_PATIENCE 900.0           /* of a guard that deletes itself, because its watcher was killed */
 #define HERE_PATIENCE 120.0             /* a rehearsal's server that is gone does not come back by waiting */
 
 /* --- deleting what the journal names -------------------------------------------------------------------------------- */
@@ -223,11 +224,14 @@ int guard_finish(struct guard *g, const volatile int *stop, struct err *e)
     }
     bool told = read(g->done, &rc, 1) == 1;
     close(g->done);
-    close(g->lock);
     if (prog_verbosity >= 0 || rc) show_log(g->log, shown);
-    if (told && !rc) unlink(g->log);
-    if (told && rc) return err_set(e, rc, "not everything could be deleted: see above: sm-endpoint guard --sweep-up tries again");
-    if (!told) return err_set(e, EXIT_TEMPFAIL, "the watcher was killed while it deleted: run sm-endpoint guard --sweep-up");
+    if (!told) {
+        warn_msg("the watcher was killed while it deleted: deleting what is left");
+        rc = guard_sweep(false, g->id, g->poll, FINISH_PATIENCE, e) || journal_guard_end(g->id, e) <= 0;
+    }
+    close(g->lock);
+    if (rc) return err_set(e, told ? rc : EXIT_TEMPFAIL, "not everything could be deleted: see above: sm-endpoint guard --sweep-up tries again");
+    unlink(g->log);
     return 0;
 }
 

@@ -189,7 +189,7 @@ static void add_headers(struct buf *b, struct buf *names, const struct sigv4_req
 static void hmac(const void *key, size_t key_n, const void *p, size_t n, unsigned char out[32])
 {
     unsigned len = 32;
-    if (!HMAC(EVP_sha256(), key, (int)key_n, p, n, out, &len)) die_msg(EXIT_BUG, "libcrypto cannot compute HMAC-SHA-256");
+    if (!HMAC(EVP_sha256(), key, (int)key_n, p, n, out, &len)) die_msg(EXIT_TEMPFAIL, "out of memory: libcrypto cannot compute HMAC-SHA-256: free some and try again");
 }
 
 static void derive(struct sigv4_signer *s, const char *day)

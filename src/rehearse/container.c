@@ -51,10 +51,11 @@ static char **merged(char *const *env)
 
 _Noreturn static void become(const char *command, char **env, int in, int out, pid_t parent)
 {
+    static const int OURS[] = {SIGPIPE, SIGTERM, SIGINT, SIGHUP};
     sigset_t none;
+    for (size_t i = 0; i < sizeof OURS / sizeof *OURS; i++) signal(OURS[i], SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    signal(SIGPIPE, SIG_DFL);
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0) _exit(127);
@@ -74,9 +75,14 @@ int container_start(struct container *c, const char *command, char *const *env, 
     }
     fcntl(out[0], F_SETFL, O_NONBLOCK);
     char **all = merged(env);
+    /* A signal that meets the child before it is the command must end it, not run our handler. */
+    sigset_t every, before;
+    sigfillset(&every);
+    pthread_sigmask(SIG_SETMASK, &every, &before);
     c->pid = fork();
     if (!c->pid) become(command, all, in[0], out[1], me);
     int failed = errno;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     free(all);
     close(in[0]);
     close(out[1]);

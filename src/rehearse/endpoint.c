@@ -270,7 +270,8 @@ static bool spawn(struct live *l, const json_t *ep)
             command = unpacking(l, command, &dir);
         }
         char **env = container_env(ep, dir, archive, port);
-        if (container_start(&l->c, command, env, &e)) warn_msg("endpoint %s: %s", l->name, e.msg);
+        if (!port) err_set(&e, EXIT_TEMPFAIL, "no port is free for a container");
+        if (!port || container_start(&l->c, command, env, &e)) warn_msg("endpoint %s: %s", l->name, e.msg);     /* and tried again */
         for (char **p = env; *p; p++) free(*p);
         free(env);
     }

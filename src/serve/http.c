@@ -432,7 +432,9 @@ static int listen_on(struct http_server *s, struct err *e)
     char port[16], host[64];
     int one = 1;
     snprintf(port, sizeof port, "%ld", s->o.port);
-    if (getaddrinfo(s->o.address, port, &hints, &a)) return err_set(e, EXIT_USAGE, "%s: no numeric address: expected one such as 127.0.0.1", s->o.address);
+    int bad = getaddrinfo(s->o.address, port, &hints, &a);
+    if (bad == EAI_MEMORY || bad == EAI_SYSTEM) return err_set(e, EXIT_TEMPFAIL, "%s: cannot be looked up: %s", s->o.address, gai_strerror(bad));
+    if (bad) return err_set(e, EXIT_USAGE, "%s: no numeric address: expected one such as 127.0.0.1", s->o.address);
     s->fd = socket(a->ai_family, SOCK_STREAM, 0);
     if (s->fd >= 0) setsockopt(s->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (s->fd < 0 || bind(s->fd, a->ai_addr, a->ai_addrlen) || listen(s->fd, 1024) || getsockname(s->fd, (struct sockaddr *)&bound, &len)) {

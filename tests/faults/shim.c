@@ -1,11 +1,15 @@
 /* LD_PRELOAD: makes one call of a program fail, or every transfer short.
  *
  *     FAULT_KIND   read | write | sync | rename | open | mkdir | map | thread | malloc    what fails
+ *                  recv | send | accept | socket | process                                the same of a network
  *                  short                              every transfer moves at most half of what was asked, and first says EINTR
- *     FAULT_AT     n: the n-th call of that kind fails, counted over the whole process
- *     FAULT_LOG    a file that is created when the call has failed: without it, n was beyond the last call
+ *     FAULT_AT     n: the n-th call of that kind fails, counted over the whole process; a forked child counts on from its parent
+ *     FAULT_LOG    a file that is created when the call has failed: without it, n was beyond the last call.  Where it exists already nothing
+ *                  fails: of all processes of a run, one call does.
+ *     FAULT_PROGRAM  only in programs of this name; others that a program starts are left alone
  *
- * A failing read or sync says EIO, a write ENOSPC, an open EMFILE, a rename EIO, memory ENOMEM, a thread EAGAIN.
+ * A failing read or sync says EIO, a write ENOSPC, an open, socket or accepted connection EMFILE, a rename EIO, memory ENOMEM, a thread or process
+ * EAGAIN, a transfer over a network ECONNRESET.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -20,7 +24,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -30,19 +37,22 @@
 static const char *kind_wanted(void)
 {
     static const char *kind;
-    if (!kind && environ) {
-        const char *k = getenv("FAULT_KIND");
-        kind = k ? k : "";
+    if (!kind && environ && *program_invocation_short_name) {
+        const char *k = getenv("FAULT_KIND"), *program = getenv("FAULT_PROGRAM");
+        bool other = program && strcmp(program, program_invocation_short_name);
+        kind = k && !other ? k : "";
     }
     return kind ? kind : "";
 }
 
-static void leave_a_note(void)
+/* False: another call has failed already. */
+static bool leave_a_note(int flags)
 {
     const char *log = getenv("FAULT_LOG");
-    long fd = log ? syscall(SYS_openat, AT_FDCWD, log, O_CREAT | O_WRONLY | O_CLOEXEC, 0600) : -1;
+    long fd = log ? syscall(SYS_openat, AT_FDCWD, log, O_CREAT | O_WRONLY | O_CLOEXEC | flags, 0600) : -1;
     if (fd >= 0)
         syscall(SYS_close, fd);
+    return fd >= 0;
 }
 
 /* Is this the call that fails? */
@@ -50,9 +60,8 @@ static bool fails(const char *kind, int error)
 {
     static atomic_long calls;
     const char *at = getenv("FAULT_AT");
-    if (strcmp(kind_wanted(), kind) || !at || atomic_fetch_add(&calls, 1) + 1 != strtol(at, NULL, 10))
+    if (strcmp(kind_wanted(), kind) || !at || atomic_fetch_add(&calls, 1) + 1 != strtol(at, NULL, 10) || !leave_a_note(O_EXCL))
         return false;
-    leave_a_note();
     errno = error;
     return true;
 }
@@ -65,7 +74,7 @@ static bool interrupted(void)
     static atomic_long calls;
     if (!shortened() || atomic_fetch_add(&calls, 1) % 2)
         return false;
-    leave_a_note();
+    leave_a_note(0);
     errno = EINTR;
     return true;
 }
@@ -75,14 +84,51 @@ static size_t cut(size_t n) { return shortened() && n > 1 ? n / 2 : n; }
 
 /* --- reading and writing ------------------------------------------------------------------------------------------ */
 
+/* What the program's own threads and processes tell each other through is memory of the kernel: it knows no such fault. */
+static atomic_bool wakes[1024];
+static bool wakeful(int fd) { return fd >= 0 && fd < 1024 && wakes[fd]; }
+
+static void is_wakeful(int fd)
+{
+    if (fd >= 0 && fd < 1024)
+        wakes[fd] = true;
+}
+
+int eventfd(unsigned value, int flags)
+{
+    int fd = (int)syscall(SYS_eventfd2, value, flags);
+    is_wakeful(fd);
+    return fd;
+}
+
+int pipe(int fd[2])
+{
+    if (fails("process", EMFILE) || syscall(SYS_pipe2, fd, 0))
+        return -1;
+    is_wakeful(fd[0]);
+    is_wakeful(fd[1]);
+    return 0;
+}
+
+int close(int fd)
+{
+    if (wakeful(fd))
+        wakes[fd] = false;
+    return (int)syscall(SYS_close, fd);
+}
+
 ssize_t read(int fd, void *buf, size_t n)
 {
+    if (wakeful(fd))
+        return syscall(SYS_read, fd, buf, n);
     return fails("read", EIO) || interrupted() ? -1 : syscall(SYS_read, fd, buf, cut(n));
 }
 
 ssize_t write(int fd, const void *buf, size_t n)
 {
-    return fd != STDERR_FILENO && (fails("write", ENOSPC) || interrupted()) ? -1 : syscall(SYS_write, fd, buf, fd == STDERR_FILENO ? n : cut(n));
+    if (fd == STDERR_FILENO || wakeful(fd))
+        return syscall(SYS_write, fd, buf, n);
+    return fails("write", ENOSPC) || interrupted() ? -1 : syscall(SYS_write, fd, buf, cut(n));
 }
 
 ssize_t pread(int fd, void *buf, size_t n, off_t at)
@@ -114,8 +160,15 @@ ssize_t copy_file_range(int in, off64_t *in_at, int out, off64_t *out_at, size_t
 
 int ftruncate(int fd, off_t n) { return fails("write", ENOSPC) ? -1 : (int)syscall(SYS_ftruncate, fd, n); }
 
-/* stdio writes through calls of its own inside libc: its flush fails as a whole. */
-int fflush(FILE *f) { return f != stderr && fails("write", ENOSPC) ? EOF : NEXT(fflush)(f); }
+/* stdio writes through calls of its own inside libc: its flush fails as a whole, and the stream remembers it. */
+int fflush(FILE *f)
+{
+    if (f == stderr || !fails("write", ENOSPC))
+        return NEXT(fflush)(f);
+    if (f)
+        f->_flags |= _IO_ERR_SEEN;
+    return EOF;
+}
 
 int fsync(int fd) { return fails("sync", EIO) ? -1 : (int)syscall(SYS_fsync, fd); }
 int fdatasync(int fd) { return fails("sync", EIO) ? -1 : (int)syscall(SYS_fdatasync, fd); }
@@ -162,6 +215,45 @@ int open64(const char *path, int flags, ...) __attribute__((alias("open")));
 int openat64(int dir, const char *path, int flags, ...) __attribute__((alias("openat")));
 
 FILE *fopen(const char *path, const char *mode) { return fails("open", EMFILE) ? NULL : NEXT(fopen)(path, mode); }
+
+/* --- networks and processes ---------------------------------------------------------------------------------------- */
+
+ssize_t recv(int fd, void *buf, size_t n, int flags)
+{
+    return fails("recv", ECONNRESET) ? -1 : syscall(SYS_recvfrom, fd, buf, cut(n), flags, NULL, NULL);
+}
+
+ssize_t send(int fd, const void *buf, size_t n, int flags)
+{
+    return fails("send", ECONNRESET) ? -1 : syscall(SYS_sendto, fd, buf, cut(n), flags, NULL, 0);
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
+{
+    struct msghdr first = *m;
+    if (shortened() && first.msg_iovlen > 1)
+        first.msg_iovlen = 1;
+    return fails("send", ECONNRESET) ? -1 : syscall(SYS_sendmsg, fd, &first, flags);
+}
+
+ssize_t sendfile64(int out, int in, off64_t *at, size_t n)
+{
+    return fails("send", ECONNRESET) ? -1 : syscall(SYS_sendfile, out, in, at, cut(n));
+}
+
+int accept(int fd, struct sockaddr *restrict a, socklen_t *restrict n) { return fails("accept", EMFILE) ? -1 : (int)syscall(SYS_accept4, fd, a, n, 0); }
+
+int accept4(int fd, struct sockaddr *restrict a, socklen_t *restrict n, int flags)
+{
+    return fails("accept", EMFILE) ? -1 : (int)syscall(SYS_accept4, fd, a, n, flags);
+}
+
+int socket(int domain, int type, int protocol) { return fails("socket", EMFILE) ? -1 : (int)syscall(SYS_socket, domain, type, protocol); }
+int bind(int fd, const struct sockaddr *a, socklen_t n) { return fails("socket", EADDRINUSE) ? -1 : (int)syscall(SYS_bind, fd, a, n); }
+int listen(int fd, int n) { return fails("socket", EADDRINUSE) ? -1 : (int)syscall(SYS_listen, fd, n); }
+int connect(int fd, const struct sockaddr *a, socklen_t n) { return fails("socket", ECONNREFUSED) ? -1 : (int)syscall(SYS_connect, fd, a, n); }
+
+pid_t fork(void) { return fails("process", EAGAIN) ? -1 : NEXT(fork)(); }
 
 /* --- memory and threads ------------------------------------------------------------------------------------------- */
 
