@@ -145,6 +145,13 @@ $(SHIM_PROGRAMS): $(BUILD)/shim/%: $(BUILD)/src/%.o $(SHIM_OBJ) $(LIB)
 	@mkdir -p $(@D)
 	$(CC) $(SAN) $(LDFLAGS) $< $(SHIM_OBJ) $(LIB) $(LIBS) -lstdc++ -o $@
 
+# The same tests with the kernels on a GPU, for check-gpu.
+GPU_UNIT := $(patsubst tests/unit/%.cpp,$(BUILD)/gpu/%,$(filter-out tests/unit/cuda_shim.cpp,$(wildcard tests/unit/cuda_*.cpp)))
+$(BUILD)/tests/cuda/on_gpu.o: ALL_CFLAGS += -isystem $(CUDA_HOME)/include
+$(BUILD)/gpu/%: $(BUILD)/tests/unit/%.o $(BUILD)/tests/cuda/on_gpu.o $(CUDA_CU:%=$(BUILD)/cuda/%.cu.o) $(BUILD)/cuda/shape.o
+	@mkdir -p $(@D)
+	$(CXX) $(LDFLAGS) $^ $(CUDA_LIBS) -pthread -o $@
+
 # --- tests ----------------------------------------------------------------------------------------------------------
 # tests/tools/*.c: programs that the suites use as judges and generators; they share no code with what they judge, and are not themselves
 # under test: no sanitizer.

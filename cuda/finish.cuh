@@ -310,7 +310,7 @@ GK_DEVICE void finish_ple(const struct gk_linear &a, int group, int token)
 
 constexpr int MAX_EXPERTS = GK_THREADS, MAX_CHOICES = 1024;     /* tokens x top_k */
 
-struct route_room { float score[WARPS][MAX_EXPERTS]; int choice[MAX_CHOICES]; int jobs[MAX_EXPERTS]; };
+struct route_room { float score[WARPS][MAX_EXPERTS]; int choice[MAX_CHOICES]; int jobs[WARPS]; };
 
 /* Softmax, choice and weights of one token, by a warp. */
 GK_DEVICE void choose(const struct gk_linear &a, int token, route_room &room)
@@ -364,13 +364,21 @@ GK_DEVICE void finish_route(const struct gk_linear &a, route_room &room)
     int n = 0;
     for (int i = 0; i < all; i++)
         n += room.choice[i] == expert;
-    room.jobs[expert] = (n + 7) / 8;
+    /* Where this expert's jobs begin: a sum over the experts before it, in its warp, then over warps. */
+    const int mine = (n + 7) / 8;
+    int upto = mine;
+    for (int i = 1; i < 32; i *= 2) {
+        const int from = __shfl_sync(ALL, upto, lane_id() - i);
+        upto += lane_id() >= i ? from : 0;
+    }
+    if (lane_id() == 31)
+        room.jobs[warp_id()] = upto;
     __syncthreads();
-    int first = 0;
-    for (int i = 0; i < expert; i++)
+    int first = upto - mine;
+    for (int i = 0; i < warp_id(); i++)
         first += room.jobs[i];
     if (expert == GK_THREADS - 1)
-        *f.jobs = first + (n + 7) / 8;
+        *f.jobs = first + mine;
     int k = 0;
     for (int i = 0; i < all && k < n; i++) {
         if (room.choice[i] != expert)

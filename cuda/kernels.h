@@ -28,7 +28,7 @@
 extern "C" {
 #endif
 
-enum { GK_PAGE = 32, GK_SEGMENTS = 3, GK_OUTS = 3, GK_THREADS = 256, GK_MOST_HIDDEN = 6144, GK_END_BYTES = 64, GK_ROUTE_BYTES = 13312, GK_STRIPE = 128, GK_ATTEND_BYTES = 8544 };
+enum { GK_PAGE = 32, GK_SEGMENTS = 3, GK_OUTS = 3, GK_THREADS = 256, GK_MOST_HIDDEN = 6144, GK_END_BYTES = 64, GK_ROUTE_BYTES = 12320, GK_STRIPE = 128, GK_ATTEND_BYTES = 8544 };
 /* The *_BYTES are shared memory: of a linear's end, of routing, of attention before its rows. */
 
 /* A matrix [rows, cols] as in the file, rows one after another, 16-byte aligned, cols a multiple of 32.  int4: two a byte, low half first, level + 8, one scale (16 bits) for
