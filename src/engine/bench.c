@@ -35,7 +35,7 @@ static double read_speed(struct engine *en)
     return (double)bytes / (now() - start);
 }
 
-struct run { struct seq **seq; int *ids; float *logits; size_t batch; long prompt; uint64_t kernels; };   /* kernels: run while decoding */
+struct run { struct seq **seq; int *ids, *chosen; size_t batch; long prompt; uint64_t kernels; };   /* kernels: run while decoding */
 
 /* All prompts, one after another; seconds. */
 static double prefill(struct engine *en, const struct run *r, struct err *e)
@@ -45,7 +45,7 @@ static double prefill(struct engine *en, const struct run *r, struct err *e)
     for (size_t s = 0; s < r->batch; s++)
         for (long at = 0; at < r->prompt; at += ENGINE_STEP_TOKENS) {
             const long n = r->prompt - at < ENGINE_STEP_TOKENS ? r->prompt - at : ENGINE_STEP_TOKENS;
-            struct engine_item item = {r->seq[s], r->ids + at, (size_t)n, at + n == r->prompt ? r->logits : NULL, NULL, NULL};
+            struct engine_item item = {r->seq[s], r->ids + at, (size_t)n, NULL, NULL, at + n == r->prompt ? r->chosen : NULL};
             if (engine_step(en, &item, 1, e))
                 return -1;
         }
@@ -55,7 +55,6 @@ static double prefill(struct engine *en, const struct run *r, struct err *e)
 /* Seconds of every token's step, and bytes a second of the plain reads between them, one for READ_EVERY tokens. */
 static int decode(struct engine *en, struct run *r, double *seconds, double *read, long gen, struct err *e)
 {
-    const size_t vocab = (size_t)engine_model(en)->vocab;
     struct engine_item *item = xcalloc(r->batch, sizeof *item);
     int failed = 0;
 
@@ -64,7 +63,7 @@ static int decode(struct engine *en, struct run *r, double *seconds, double *rea
             read[i / READ_EVERY] = read_speed(en);
         const double start = now();
         for (size_t s = 0; s < r->batch; s++)
-            item[s] = (struct engine_item){r->seq[s], r->ids + (size_t)i % (size_t)r->prompt, 1, r->logits + s * vocab, NULL, NULL};
+            item[s] = (struct engine_item){r->seq[s], r->ids + (size_t)i % (size_t)r->prompt, 1, NULL, NULL, r->chosen + s};
         const uint64_t kernels = engine_kernels_run(en);
         failed = engine_step(en, item, r->batch, e);
         seconds[i] = now() - start;
@@ -106,7 +105,7 @@ json_t *bench_run(struct engine *en, long prompt, long gen, size_t batch, struct
         (void)err_set(e, EXIT_DATA, "%ld tokens do not fit a context of %ld: use smaller --prompt and --gen", prompt + gen, engine_max_context(en));
         return NULL;
     }
-    struct run r = {xcalloc(batch, sizeof *r.seq), xcalloc((size_t)prompt, sizeof *r.ids), xcalloc(batch * vocab, sizeof *r.logits), batch, prompt, 0};
+    struct run r = {xcalloc(batch, sizeof *r.seq), xcalloc((size_t)prompt, sizeof *r.ids), xcalloc(batch, sizeof *r.chosen), batch, prompt, 0};
     const size_t reads = ((size_t)gen + READ_EVERY - 1) / READ_EVERY;
     double *seconds = xcalloc((size_t)gen, sizeof *seconds), *read = xcalloc(reads, sizeof *read);
     for (long i = 0; i < prompt; i++)
@@ -120,7 +119,7 @@ json_t *bench_run(struct engine *en, long prompt, long gen, size_t batch, struct
         seq_free(r.seq[s]);
     free(r.seq);
     free(r.ids);
-    free(r.logits);
+    free(r.chosen);
     free(seconds);
     free(read);
     return o;

@@ -167,7 +167,7 @@ static int open_all(struct engine *en, const char *dir, const struct engine_opti
         const struct cuda_options o = {.exact = math_of(opt) == MATH_EXACT, .max_context = en->max_context, .banned = en->suppressed.id, .n_banned = en->suppressed.n};
         return cuda_load(en->cuda, &en->g, &en->w, &o, e);
     }
-    en->forward = forward_new(&en->g, &en->w, kernels_for(simd_level()), (enum engine_math)math_of(opt), en->par);
+    en->forward = forward_new(&en->g, &en->w, kernels_for(simd_level()), (enum engine_math)math_of(opt), en->par, (struct id_span){en->suppressed.id, en->suppressed.n});
     return 0;
 }
 
@@ -290,7 +290,6 @@ long seq_position(const struct seq *s) { return s->position; }
 long seq_capacity(const struct seq *s) { return s->capacity; }
 uint64_t engine_kv_bytes(const struct engine *en, long n) { return en->cuda ? cuda_kv_bytes(en->cuda, n) : kv_bytes(&en->g, n); }
 uint64_t engine_kernels_run(const struct engine *en) { return en->cuda ? cuda_kernels_run(en->cuda) : 0; }
-bool engine_chooses(const struct engine *en) { return en->cuda; }
 
 struct read_job { const uint8_t *from; size_t n; atomic_uint_fast64_t sum; };
 

@@ -88,10 +88,8 @@ struct engine_item {
     float *logits;          /* [vocab]: those after the last token, soft-capped; NULL = not wanted (a prompt's earlier runs) */
     const struct engine_watch *watch;   /* NULL = none */
     int *chosen;            /* the id with the largest logit after the last token, of equal ones the lowest, suppressed ones left out; -1 when there is none.  NULL = not
-                               wanted. Only where engine_chooses() */
+                               wanted */
 };
-/* Can it choose without the logits leaving the GPU? */
-bool engine_chooses(const struct engine *en);
 
 /* Reads the weights' bytes of one token once, on all threads, and does nothing with them; the bytes read.  What decoding is measured against. */
 uint64_t engine_read_weights(struct engine *en);

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "engine/choose.h"
 #include "engine/pace.h"
 
 enum {
@@ -60,9 +61,10 @@ struct forward {
     struct product *product;    /* room for 2 * experts + 4 */
     float *logits;              /* [HEAD_TOKENS][vocab] */
     uint8_t *act; size_t act_size;  /* the inputs of one multiply(), prepared */
+    struct chooser *chooser;
     struct turns *turns[GEMMA_MAX_LAYERS];      /* of each layer, shared by equal ones */
 
-    struct token token[ENGINE_STEP_TOKENS];
+    struct token token[ENGINE_STEP_TOKENS], sorted[ENGINE_STEP_TOKENS];
     size_t n;                   /* tokens in work */
     int layer;
 };
@@ -325,7 +327,7 @@ static void attend_heads(void *arg, size_t i)
 /* The rest of the pass needs only tokens whose logits or hidden states somebody wants. */
 static bool wanted(const struct token *t)
 {
-    return (t->last && t->item->logits) || (t->item->watch && (t->item->watch->logits || t->item->watch->hidden));
+    return (t->last && (t->item->logits || t->item->chosen)) || (t->item->watch && (t->item->watch->logits || t->item->watch->hidden));
 }
 
 static void drop_unwanted(struct forward *f)
@@ -597,39 +599,87 @@ static void head(struct forward *f, const float *x, size_t n, float *logits)
         par_for(f->par, n * per_row, cap_piece, &(struct capping){f, logits, per_row});
 }
 
-static int deliver(const struct token *t, const float *row, size_t vocab, struct err *e)
+static bool wants_choice(const struct token *t) { return t->last && t->item->chosen; }
+
+static bool wants_logits(const struct token *t) { return (t->last && t->item->logits) || (t->item->watch && t->item->watch->logits); }
+
+static int deliver(const struct forward *f, const struct token *t, float *row, struct err *e)
 {
     const struct engine_watch *watch = t->item->watch;
+    const size_t vocab = (size_t)f->g->vocab;
 
     if (t->last && t->item->logits && t->item->logits != row)
         memcpy(t->item->logits, row, vocab * sizeof *row);
-    return watch && watch->logits ? watch->logits(watch->arg, t->position, row, e) : 0;
+    if (watch && watch->logits && watch->logits(watch->arg, t->position, row, e))
+        return -1;
+    if (wants_choice(t))
+        *t->item->chosen = choose_of_logits(f->chooser, row);
+    return 0;
+}
+
+/* Tokens [first, first + n) of those that are left; their normed rows are in x. */
+static int some_logits(struct forward *f, size_t first, size_t n, struct err *e)
+{
+    const size_t vocab = (size_t)f->g->vocab;
+    struct token *t = &f->token[first];
+    const float *x = f->x + first * f->hidden;
+
+    if (n == 1 && t->item->logits && t->last && !wants_choice(t)) {     /* no copy */
+        head(f, x, 1, t->item->logits);
+        return deliver(f, t, t->item->logits, e);
+    }
+    head(f, x, n, f->logits);
+    for (size_t i = 0; i < n; i++)
+        if (deliver(f, &t[i], f->logits + i * vocab, e))
+            return -1;
+    return 0;
+}
+
+/* The same where nobody wants logits: only the largest are looked for, if that can be. */
+static int some_choices(struct forward *f, size_t first, size_t n, struct err *e)
+{
+    int id[HEAD_TOKENS];
+    struct product p = {&f->w->head, f->x + first * f->hidden, f->hidden, n, NULL, 0, NULL};
+
+    if (f->math == MATH_FAST && n > 1)
+        prepare(f, &p, 1);
+    if (f->math != MATH_FAST || !choose(f->chooser, p.x, n, p.act, pace_of(&f->paces, p.w), id))
+        return some_logits(f, first, n, e);
+    for (size_t i = 0; i < n; i++)
+        *f->token[first + i].item->chosen = id[i];
+    return 0;
+}
+
+/* Of the tokens left, those that somebody wants something of, the ones with logits first; their normed rows in x.  The number of each. */
+static void sort_wants(struct forward *f, size_t *logits, size_t *choices)
+{
+    size_t n[2] = {0, 0};
+
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t t = 0; t < f->n; t++) {
+            const struct token *token = &f->token[t];
+            if (pass == 0 ? !wants_logits(token) : wants_logits(token) || !wants_choice(token))
+                continue;
+            const size_t to = n[0] + n[1];
+            f->sorted[to] = *token;
+            f->k->rms(f->h + t * f->hidden, f->w->norm, f->hidden, eps(f), f->x + to * f->hidden);
+            n[pass]++;
+        }
+    memcpy(f->token, f->sorted, (n[0] + n[1]) * sizeof *f->token);
+    *logits = n[0], *choices = n[1];
 }
 
 static int all_logits(struct forward *f, struct err *e)
 {
-    const size_t vocab = (size_t)f->g->vocab;
-    size_t n = 0;
+    size_t logits, choices;
 
-    for (size_t t = 0; t < f->n; t++) {
-        const struct engine_watch *watch = f->token[t].item->watch;
-        if (!(f->token[t].last && f->token[t].item->logits) && !(watch && watch->logits))
-            continue;
-        f->token[n] = f->token[t];
-        f->k->rms(f->h + t * f->hidden, f->w->norm, f->hidden, eps(f), f->x + n++ * f->hidden);
-    }
-    if (n == 1) {
-        float *to = f->token[0].item->logits ? f->token[0].item->logits : f->logits;
-        head(f, f->x, 1, to);
-        return deliver(&f->token[0], to, vocab, e);
-    }
-    for (size_t first = 0; first < n; first += HEAD_TOKENS) {
-        const size_t some = n - first < HEAD_TOKENS ? n - first : HEAD_TOKENS;
-        head(f, f->x + first * f->hidden, some, f->logits);
-        for (size_t i = 0; i < some; i++)
-            if (deliver(&f->token[first + i], f->logits + i * vocab, vocab, e))
-                return -1;
-    }
+    sort_wants(f, &logits, &choices);
+    for (size_t i = 0; i < logits; i += HEAD_TOKENS)
+        if (some_logits(f, i, logits - i < HEAD_TOKENS ? logits - i : HEAD_TOKENS, e))
+            return -1;
+    for (size_t i = 0; i < choices; i += HEAD_TOKENS)
+        if (some_choices(f, logits + i, choices - i < HEAD_TOKENS ? choices - i : HEAD_TOKENS, e))
+            return -1;
     return 0;
 }
 
@@ -728,7 +778,7 @@ static void set_turns(struct forward *f)
     }
 }
 
-struct forward *forward_new(const struct gemma *g, const struct weights *w, const struct kernels *k, enum engine_math math, struct par *par)
+struct forward *forward_new(const struct gemma *g, const struct weights *w, const struct kernels *k, enum engine_math math, struct par *par, struct id_span never)
 {
     struct forward *f = xcalloc(1, sizeof *f);
     const size_t most = ENGINE_STEP_TOKENS, experts = (size_t)g->experts, top_k = (size_t)g->top_k, wide = (size_t)g->expert_mlp;
@@ -757,6 +807,7 @@ struct forward *forward_new(const struct gemma *g, const struct weights *w, cons
     f->product = xcalloc(2 * experts + 1, sizeof *f->product);
     f->logits = floats(HEAD_TOKENS, (size_t)g->vocab);
     set_turns(f);
+    f->chooser = chooser_new(&w->head, (float)g->softcap, math == MATH_FAST, never, k, par);
     if (math == MATH_FAST)
         paces_find(&f->paces, w, g->layers, k);
     return f;
@@ -773,6 +824,7 @@ void forward_free(struct forward *f)
     for (int i = 0; i < f->g->layers; i++)
         if (first_alike(f->g, i) == i)
             turns_free(f->turns[i]);
+    chooser_free(f->chooser);
     free(f->act);
     free(f->slot);
     free(f->share);

@@ -10,11 +10,12 @@
 #include "engine/engine.h"
 #include "engine/kernels.h"
 #include "engine/kv.h"
+#include "engine/sample.h"
 #include "engine/weights.h"
 
 struct forward;
-/* All are borrowed and must outlive it. */
-struct forward *forward_new(const struct gemma *g, const struct weights *w, const struct kernels *k, enum engine_math math, struct par *par);
+/* All are borrowed and must outlive it; `never`: ids that are not chosen. */
+struct forward *forward_new(const struct gemma *g, const struct weights *w, const struct kernels *k, enum engine_math math, struct par *par, struct id_span never);
 void forward_free(struct forward *f);
 /* engine_step() for at most ENGINE_STEP_TOKENS tokens in all. */
 int forward_run(struct forward *f, struct engine_item *item, size_t n, struct err *e) MUST_CHECK;

@@ -31,7 +31,7 @@ struct gen *gen_new(struct engine *en, const struct request *r)
     request_copy(&g->r, r);
     g->end_token = g->end_stop = -1;
     const struct sampling *s = &r->sampling;
-    g->plain = engine_chooses(en) && s->temperature <= 0 && r->logprobs < 0 && !r->min_tokens && !s->n_bias && s->repetition_penalty == 1;
+    g->plain = s->temperature <= 0 && r->logprobs < 0 && !r->min_tokens && !s->n_bias && s->repetition_penalty == 1;
     if (!g->plain)
         g->logits = xcalloc(vocab, sizeof *g->logits);
     if (r->logprobs >= 0)

@@ -50,6 +50,16 @@ static inline size_t act_bytes(enum weight_kind kind, size_t cols) { return kind
 /* How a product walks memory, which changes its speed, never its result: how many bytes ahead it asks for, into the first cache or the second. */
 struct pace { size_t distance; bool near; };
 
+/* Tokens prepared for linear_fast and for bounds(): [tokens] of each, `groups` apart, in order of the columns. */
+struct screened {
+    const uint8_t *act;
+    const int32_t *offset;      /* -8 times the sum of a group's high terms */
+    const float *by;            /* 256 times its scale */
+    const float *slack;         /* [tokens], at most BOUND_TOKENS: how far a row of norm 1 may be from what the high terms say */
+    size_t groups, tokens;
+};
+enum { BOUND_ROWS = 64, BOUND_TOKENS = 16, BOUND_COLS = 24576 /* at most */ };
+
 struct kernels {
     enum simd level;
     /* y[t * ldy + r] = row r of w . x[t * ldx …], r in [row0, row1), t in [0, tokens). */
@@ -61,6 +71,11 @@ struct kernels {
     /* The same as linear within the bound of fast mode; act: the tokens prepared, one after another (int4, int8, fp8), else unused. */
     void (*linear_fast)(const struct matrix *w, size_t row0, size_t row1, const float *x, size_t ldx, const uint8_t *act, size_t tokens, const struct pace *pace,
         float *y, size_t ldy);
+    /* Where the largest of linear_fast's outputs can be, at half its price: int4 weights with a scale for every 32, high terms only.  [row0, row1) in blocks of BOUND_ROWS;
+     * no output of block b for token t is above upper[t * ld + b], the largest is not below lower[t * ld + b].  norm: norms() of all rows.  NULL: not at this level. */
+    void (*bounds)(const struct matrix *w, size_t row0, size_t row1, const struct screened *x, const float *norm, float *upper, float *lower, size_t ld);
+    /* Euclidean norms of the rows [row0, row1) of int4, unrounded products of level and scale. */
+    void (*norms)(const struct matrix *w, size_t row0, size_t row1, float *to);
     /* One row's values. */
     void (*row)(const struct matrix *w, size_t row, float *out);
     /* y = x / sqrt(mean(x^2) + eps) * w; w NULL = 1.  n a multiple of 16; y may be x. */

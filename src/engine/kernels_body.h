@@ -624,6 +624,82 @@ INLINE void side_rows(enum weight_kind kind, enum st_dtype type, const struct ma
             y[t * ldy + r] *= row_scale(w, row + r);
 }
 
+/* --- bounds: the high terms alone --- */
+
+/* sum[t] of 16 rows: the high terms' products of n tokens, the first of them token t0. */
+INLINE void high_tokens(int n, const struct side *s, const struct screened *x, size_t cols, size_t t0, v16 *sum)
+{
+    const size_t bytes = act_bytes(W_INT4, cols);
+
+#pragma GCC unroll 8
+    for (int t = 0; t < n; t++)
+        sum[t] = v_set(0);
+    for (size_t g = 0; g < x->groups; g++) {
+        const int8_t *q = (const int8_t *)x->act + t0 * bytes + g / 4 * 256 + g % 4 * 16;
+        const int32_t *offset = x->offset + t0 * x->groups + g;
+        const float *by = x->by + t0 * x->groups + g;
+        const v16 scale = v_load(s->scale[g]);
+        __m512i high[8];
+#pragma GCC unroll 8
+        for (int t = 0; t < n; t++)
+            high[t] = _mm512_set1_epi32(offset[(size_t)t * x->groups]);
+#pragma GCC unroll 4
+        for (size_t k = 0; k < 4; k++) {
+            const __m512i both = _mm512_load_si512(s->weight[g][k]), even = _mm512_and_si512(both, _mm512_set1_epi8(15));
+            const __m512i odd = _mm512_and_si512(_mm512_srli_epi16(both, 4), _mm512_set1_epi8(15));
+#pragma GCC unroll 8
+            for (int t = 0; t < n; t++)
+                high[t] = _mm512_dpbusd_epi32(high[t], even, four_of(q + (size_t)t * bytes + 4 * k));
+#pragma GCC unroll 8
+            for (int t = 0; t < n; t++)
+                high[t] = _mm512_dpbusd_epi32(high[t], odd, four_of(q + (size_t)t * bytes + 4 * k + 64));
+        }
+#pragma GCC unroll 8
+        for (int t = 0; t < n; t++)
+            sum[t] = v_fma(v_of(_mm512_cvtepi32_ps(high[t])), v_mul(scale, v_set(by[(size_t)t * x->groups])), sum[t]);
+    }
+}
+
+/* The bounds of 16 rows and those before them, lane by lane. */
+INLINE void bound_tokens(int n, const struct side *s, const struct screened *x, size_t cols, size_t t0, const float *norm, bool first, float (*upper)[16], float (*lower)[16])
+{
+    v16 sum[8];
+
+    high_tokens(n, s, x, cols, t0, sum);
+#pragma GCC unroll 8
+    for (int t = 0; t < n; t++) {
+        const size_t i = t0 + (size_t)t;
+        const v16 off = v_mul(v_load(norm), v_set(x->slack[i])), up = v_add(sum[t], off), down = v_sub(sum[t], off);
+        v_store(upper[i], first ? up : v_max(v_load(upper[i]), up));
+        v_store(lower[i], first ? down : v_max(v_load(lower[i]), down));
+    }
+}
+
+static void bounds(const struct matrix *w, size_t row0, size_t row1, const struct screened *x, const float *norm, float *upper, float *lower, size_t ld)
+{
+    _Alignas(64) float up[BOUND_TOKENS][16], down[BOUND_TOKENS][16];
+    struct side s;
+
+    for (size_t r = row0; r + SIDE_ROWS <= row1; r += SIDE_ROWS) {
+        const bool first = r % BOUND_ROWS == 0;
+        size_t t = 0;
+        fetch(w->data + (r + SIDE_ROWS) * matrix_row_bytes(w), SIDE_ROWS * matrix_row_bytes(w) / 64, false);
+        fetch(w->scale + (r + SIDE_ROWS) * w->scales * 2, SIDE_ROWS * w->scales * 2 / 64 + 1, false);
+        side_fill(W_INT4, w->scale_type == ST_F16 ? ST_F16 : ST_BF16, w, r, &s);
+        for (; t + 8 <= x->tokens; t += 8)
+            bound_tokens(8, &s, x, w->cols, t, norm + r, first, up, down);
+        for (; t + 4 <= x->tokens; t += 4)
+            bound_tokens(4, &s, x, w->cols, t, norm + r, first, up, down);
+        for (; t < x->tokens; t++)
+            bound_tokens(1, &s, x, w->cols, t, norm + r, first, up, down);
+        for (t = 0; (r + SIDE_ROWS) % BOUND_ROWS == 0 && t < x->tokens; t++) {
+            upper[t * ld + r / BOUND_ROWS] = v_most(v_load(up[t]));
+            lower[t * ld + r / BOUND_ROWS] = v_most(v_load(down[t]));
+        }
+    }
+}
+#define BOUNDS bounds
+
 /* Whether it did the 16 rows. */
 static bool sixteen_rows(const struct matrix *w, size_t row, size_t rows, const uint8_t *act, size_t tokens, float *y, size_t ldy)
 {
@@ -640,6 +716,7 @@ static bool sixteen_rows(const struct matrix *w, size_t row, size_t rows, const 
     return true;
 }
 #else
+#define BOUNDS NULL
 static bool sixteen_rows(const struct matrix *w, size_t row, size_t rows, const uint8_t *act, size_t tokens, float *y, size_t ldy)
 {
     return (void)w, (void)row, (void)rows, (void)act, (void)tokens, (void)y, (void)ldy, false;
@@ -679,6 +756,23 @@ static void fp8_rows(const struct matrix *w, size_t row0, size_t row1, const uin
     for (size_t r = row0; r < row1; r++)
         for (size_t t = 0; t < tokens; t++)
             y[t * ldy + r] *= 0x1p60f * row_scale(w, r);
+}
+
+static void norms(const struct matrix *w, size_t row0, size_t row1, float *to)
+{
+    float scale[16] = {0};
+
+    for (size_t r = row0; r < row1; r++) {
+        const uint8_t *p = w->data + r * matrix_row_bytes(w);
+        v16 low = v_set(0), high = low, a, b;
+        for (size_t k = 0; k < w->cols; k += BLOCK, p += block_bytes(W_INT4)) {
+            if (k % SEGMENT == 0)
+                segment_scales(w, r, k, scale);
+            decode32(RAW_INT4, p, scale[k % SEGMENT / BLOCK], &a, &b);
+            low = v_fma(a, a, low), high = v_fma(b, b, high);
+        }
+        *to++ = sqrtf(v_sum(v_add(low, high)));
+    }
 }
 
 static void linear_judge(const struct matrix *w, size_t row0, size_t row1, const float *x, size_t ldx, size_t tokens, float *y, size_t ldy)
@@ -946,4 +1040,4 @@ static void rotate(float *x, size_t half, const float *c, const float *s, size_t
     }
 }
 
-const struct kernels KERNELS = {KERNELS_SIMD, linear, linear_judge, prepare, linear_fast, row, rms, gelu_mul, softcap, exp_sum, read_bytes, attend, rotate};
+const struct kernels KERNELS = {KERNELS_SIMD, linear, linear_judge, prepare, linear_fast, BOUNDS, norms, row, rms, gelu_mul, softcap, exp_sum, read_bytes, attend, rotate};

@@ -39,8 +39,8 @@ static void adjust(const struct sampling *s, float *logits, size_t n, const stru
                 logits[banned[b].id[i]] = -INFINITY;
 }
 
-/* -1 when one is NaN or all are -infinity. Eight chains, so that none waits for the one before. */
-static int largest(const float *logits, size_t n)
+/* Eight chains, so that none waits for the one before. */
+int sample_largest(const float *logits, size_t n)
 {
     enum { CHAINS = 8 };
     float max[CHAINS];
@@ -172,7 +172,7 @@ int sample_token(const struct sampling *s, float *logits, size_t n, const struct
     uint64_t index, int *scratch)
 {
     adjust(s, logits, n, banned, n_banned, seen);
-    const int best = largest(logits, n);
+    const int best = sample_largest(logits, n);
 
     if (best < 0 || s->temperature == 0)
         return best;

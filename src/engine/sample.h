@@ -25,6 +25,9 @@ struct id_span { const int *id; size_t n; };
 int sample_token(const struct sampling *s, float *logits, size_t n, const struct id_span *banned, size_t n_banned, struct id_span seen, uint64_t seed,
     uint64_t index, int *scratch);
 
+/* The first of the largest; -1 when one is NaN or all are -infinity. */
+int sample_largest(const float *logits, size_t n);
+
 /* Uniform in [0, 1). */
 double sample_uniform(uint64_t seed, uint64_t index);
 
