@@ -420,3 +420,19 @@ TABLE
     diff <(jq -c .token_ids sliding.1) <(jq -c .token_ids sliding.7)
     run ! same_bytes 1.st 7.st
 }
+
+@test "greedy tokens chosen by bounds in a batch are those of each line alone" {
+    need_program ct-pack emb-untie
+    for size in e2b-nano gemma3-nano; do
+        rm -rf b
+        "$ROOT/pipelines/emb4" --scale-dtype f16 "$(golden "$size")" b
+        jq -nc 'range(21) as $i | {id: $i, prompt_ids: [range(3 + $i % 5) | (. * 37 + $i * 101) % 900 + 5], max_tokens: (4 + $i % 9), ignore_eos: true}' > lines
+        fast --model b < lines > alone
+        for batch in 2 7 21; do
+            fast --model b --batch $batch -j 2 < lines > together
+            cmp alone together
+        done
+        jq -c '.max_tokens += 0 | .logprobs = true' lines | fast --model b --batch 7 > logits        # from all logits
+        diff <(jq -c .token_ids alone) <(jq -c .token_ids logits)
+    done
+}
