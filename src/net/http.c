@@ -1,10 +1,14 @@
 #include "net/http.h"
 
 #include <curl/curl.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 #include "base/clock.h"
 
 #define CONNECT_MS 10000L
@@ -23,6 +27,11 @@ struct http_client {
     CURLM *multi;
     struct exchange *running;
     int count;
+    struct pollfd *set, *ready;     /* what libcurl waits for, after the wake pipe; a copy to work from */
+    size_t n, room;
+    double readable;                /* when the socket that is being read was found readable; 0 = none is */
+    double timer;                   /* when libcurl wants to be called, by clock_seconds(); 0 = not at all */
+    int wake[2];
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -31,18 +40,73 @@ static void curl_once(void)
     if (curl_global_init(CURL_GLOBAL_DEFAULT)) die_msg(EXIT_BUG, "libcurl does not start");
 }
 
+/* libcurl names each socket and what to wait for on it: so only those that are ready cost anything. */
+static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *mine)
+{
+    struct http_client *c = arg;
+    size_t i = 1;
+    (void)easy, (void)mine;
+    while (i < c->n && c->set[i].fd != fd) i++;
+    if (what == CURL_POLL_REMOVE) {
+        if (i < c->n) c->set[i] = c->set[--c->n];
+        return 0;
+    }
+    if (i == c->n && c->n++ == c->room) {
+        c->room *= 2;
+        c->set = xreallocarray(c->set, c->room, sizeof *c->set);
+        c->ready = xreallocarray(c->ready, c->room, sizeof *c->ready);
+    }
+    c->set[i] = (struct pollfd){.fd = fd, .events = (short)((what & CURL_POLL_IN ? POLLIN : 0) | (what & CURL_POLL_OUT ? POLLOUT : 0))};
+    return 0;
+}
+
+static int on_timer(CURLM *multi, long ms, void *arg)
+{
+    struct http_client *c = arg;
+    (void)multi;
+    c->timer = ms < 0 ? 0 : clock_seconds() + (double)ms * 1e-3;
+    return 0;
+}
+
+/* Neither end blocks: a full pipe wakes as well. */
+static int open_wake(int fd[2])
+{
+    if (pipe(fd)) return -1;
+    for (int i = 0; i < 2; i++) {
+        fcntl(fd[i], F_SETFD, FD_CLOEXEC);
+        fcntl(fd[i], F_SETFL, O_NONBLOCK);
+    }
+    return 0;
+}
+
 struct http_client *http_client_new(long connections, struct err *e)
 {
     pthread_once(&once, curl_once);
     struct http_client *c = xcalloc(1, sizeof *c);
+    if (open_wake(c->wake)) {
+        err_errno(e, EXIT_TEMPFAIL, "no pipe for an HTTP client");
+        free(c);
+        return NULL;
+    }
     c->multi = curl_multi_init();
     if (!c->multi) {
+        close(c->wake[0]);
+        close(c->wake[1]);
         free(c);
         err_set(e, EXIT_TEMPFAIL, "libcurl is out of memory");
         return NULL;
     }
+    c->n = 1;
+    c->room = 16;
+    c->set = xcalloc(c->room, sizeof *c->set);
+    c->ready = xcalloc(c->room, sizeof *c->ready);
+    c->set[0] = (struct pollfd){.fd = c->wake[0], .events = POLLIN};
     curl_multi_setopt(c->multi, CURLMOPT_MAXCONNECTS, connections);
     curl_multi_setopt(c->multi, CURLMOPT_PIPELINING, CURLPIPE_NOTHING);
+    curl_multi_setopt(c->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
+    curl_multi_setopt(c->multi, CURLMOPT_SOCKETDATA, c);
+    curl_multi_setopt(c->multi, CURLMOPT_TIMERFUNCTION, on_timer);
+    curl_multi_setopt(c->multi, CURLMOPT_TIMERDATA, c);
     return c;
 }
 
@@ -63,7 +127,7 @@ static size_t on_header(char *p, size_t size, size_t n, void *arg)
 static size_t on_body(char *p, size_t size, size_t n, void *arg)
 {
     struct exchange *x = arg;
-    double at = clock_seconds();
+    double at = x->client->readable > 0 ? x->client->readable : clock_seconds();
     curl_easy_getinfo(x->easy, CURLINFO_RESPONSE_CODE, &x->reply.status);
     return x->sink.data(x->sink.arg, &x->reply, p, size * n, at) ? 0 : size * n;
 }
@@ -194,27 +258,70 @@ static void finish(struct exchange *x, CURLcode r)
 
 /* --- the loop ------------------------------------------------------------------------------------------------------- */
 
-int http_run(struct http_client *c, double wait, struct err *e)
+static int act(struct http_client *c, curl_socket_t fd, int bits, struct err *e)
 {
-    int running, left;
-    CURLMcode bad = curl_multi_perform(c->multi, &running);
-    if (!bad && running == c->count && wait > 0) {      /* nothing ended: wait, then move on */
-        bad = curl_multi_poll(c->multi, NULL, 0, (int)(wait * 1e3), NULL);
-        if (!bad) bad = curl_multi_perform(c->multi, &running);
+    int running;
+    CURLMcode bad = curl_multi_socket_action(c->multi, fd, bits, &running);
+    return bad ? err_set(e, EXIT_BUG, "http: %s", curl_multi_strerror(bad)) : 0;
+}
+
+/* What is new is due at once; so is what waited long enough. */
+static int act_on_timer(struct http_client *c, struct err *e)
+{
+    if (c->timer == 0 || c->timer > clock_seconds()) return 0;
+    c->timer = 0;
+    return act(c, CURL_SOCKET_TIMEOUT, 0, e);
+}
+
+/* Wait for sockets, the timer or a wake, up to `wait` seconds, and move what is ready. */
+static int wait_and_move(struct http_client *c, double wait, struct err *e)
+{
+    char drained[64];
+    double until_timer = c->timer > 0 ? c->timer - clock_seconds() : wait;
+    if (until_timer < wait) wait = until_timer > 0 ? until_timer : 0;
+    int got = poll(c->set, (nfds_t)c->n, (int)(wait * 1e3 + 0.999));
+    if (got < 0 && errno != EINTR && errno != EAGAIN) return err_errno(e, EXIT_BUG, "http: poll");
+    c->readable = clock_seconds();      /* now, and not when those before it have been read and understood */
+    size_t n = c->n;
+    memcpy(c->ready, c->set, n * sizeof *c->set);       /* the set changes while we act */
+    for (size_t i = 1; got > 0 && i < n; i++) {
+        short r = c->ready[i].revents;
+        int bits = (r & (POLLIN | POLLHUP) ? CURL_CSELECT_IN : 0) | (r & POLLOUT ? CURL_CSELECT_OUT : 0) | (r & (POLLERR | POLLNVAL) ? CURL_CSELECT_ERR : 0);
+        if (bits && act(c, c->ready[i].fd, bits, e)) return -1;
     }
-    if (bad) return err_set(e, EXIT_BUG, "http: %s", curl_multi_strerror(bad));
-    for (CURLMsg *m; (m = curl_multi_info_read(c->multi, &left));) {
+    c->readable = 0;
+    if (got > 0 && c->ready[0].revents)
+        while (read(c->wake[0], drained, sizeof drained) == sizeof drained) continue;
+    return act_on_timer(c, e);
+}
+
+static bool end_some(struct http_client *c)
+{
+    int left;
+    bool any = false;
+    for (CURLMsg *m; (m = curl_multi_info_read(c->multi, &left)); any = true) {
         struct exchange *x;
         CURLcode r = m->data.result;
         curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&x);
         finish(x, r);
     }
+    return any;
+}
+
+int http_run(struct http_client *c, double wait, struct err *e)
+{
+    if (act_on_timer(c, e)) return -1;
+    if (end_some(c)) return c->count;
+    if (wait_and_move(c, wait, e)) return -1;
+    end_some(c);
     return c->count;
 }
 
+int http_push(struct http_client *c, struct err *e) { return act_on_timer(c, e); }
+
 void http_wake(struct http_client *c)
 {
-    curl_multi_wakeup(c->multi);
+    if (write(c->wake[1], "", 1) < 0) return;           /* full: it is awake */
 }
 
 void http_client_free(struct http_client *c)
@@ -226,6 +333,10 @@ void http_client_free(struct http_client *c)
         exchange_free(x);
     }
     curl_multi_cleanup(c->multi);
+    close(c->wake[0]);
+    close(c->wake[1]);
+    free(c->set);
+    free(c->ready);
     free(c);
 }
 

@@ -1,6 +1,6 @@
 /* HTTP client: many exchanges at once over kept connections, by libcurl's multi interface in the calling thread.
  *
- * Owns: connections, their reuse, the clock (one monotonic reading for each piece that arrives), the mapping of transport faults
+ * Owns: connections, their reuse, the clock (a piece has arrived when its socket is found readable), the mapping of transport faults
  * to exit codes.  Refuses: redirects unless asked for, protocols other than http and https, retries (a caller that can repeat a
  * request does so itself, where it is seen and counted).  A status of 400 or more is an answer, not an error.
  *
@@ -50,6 +50,8 @@ struct http_sink {
 
 /* Begin an exchange; -1 when it cannot even be set up (then neither function of the sink is called). */
 int http_start(struct http_client *c, const struct http_request *q, const struct http_sink *s, struct err *e) MUST_CHECK;
+/* Write what was begun since the last http_run() without moving anything else, so that its clock does not run while others are read.  Sinks may be called. */
+int http_push(struct http_client *c, struct err *e) MUST_CHECK;
 /* Move everything that can move, first waiting up to `wait` seconds for something to do; calls the sinks.  Returns how many
  * exchanges still run, -1 on a fault of the client itself. */
 int http_run(struct http_client *c, double wait, struct err *e) MUST_CHECK;

@@ -12,7 +12,6 @@
 #include "net/openai.h"
 
 #define BODY_MAX ((size_t)256 << 20)    /* of a whole answer */
-#define SENT_AT_ONCE 64                 /* so many running requests, and a new one is written the moment it is made */
 
 enum state { EMPTY, READY, RUNNING, AGAIN, DONE };
 
@@ -46,7 +45,9 @@ struct load {
     struct load_summary *sum;
     struct slot *ring;
     pthread_mutex_t lock;
-    pthread_cond_t moved;
+    pthread_cond_t room, answered;      /* for the reader, for the writer; nobody is woken in the middle of a stream */
+    bool reader_waits, hungry;          /* hungry: the sender has a place free and no line for it */
+    bool to_write;                      /* the writer has something to do, and is told when the next request is under way */
     unsigned long head, next, tail;
     size_t bytes, running;
     bool input_ended, stop;
@@ -67,7 +68,8 @@ static void fail(struct load *l, const struct err *e)
     pthread_mutex_lock(&l->lock);
     if (!l->fatal.code) l->fatal = *e;
     l->stop = true;
-    pthread_cond_broadcast(&l->moved);
+    pthread_cond_signal(&l->room);
+    pthread_cond_signal(&l->answered);
     pthread_mutex_unlock(&l->lock);
     http_wake(l->client);
 }
@@ -118,11 +120,19 @@ static void prepare(struct load *l, struct slot *s, json_t *v, char **model)
     if (s->id) json_object_del(s->request, "id");
 }
 
-/* Wait for room: a free slot, not too many bytes, and not further ahead of the sender than it needs. */
-static bool room(struct load *l)
+/* How far the reader may be ahead of the sender. */
+static unsigned long ahead(const struct load *l) { return l->o->rate > 0 ? 1024 : (unsigned long)l->o->concurrency + 64; }
+
+/* A free slot, not too many bytes, and not further ahead of the sender than it needs. */
+static bool room(const struct load *l)
 {
-    unsigned long ahead = l->o->rate > 0 ? 1024 : (unsigned long)l->o->concurrency + 64;
-    return l->tail - l->head < LOAD_WINDOW && l->tail - l->next < ahead && (l->bytes < LOAD_BYTES || l->tail == l->next);
+    return l->tail - l->head < LOAD_WINDOW && l->tail - l->next < ahead(l) && (l->bytes < LOAD_BYTES || l->tail == l->next);
+}
+
+/* Something moved: the reader goes on when half of its lead is used up, not for every line. */
+static void tell_reader(struct load *l)
+{
+    if (l->reader_waits && room(l) && l->tail - l->next <= ahead(l) / 2) pthread_cond_signal(&l->room);
 }
 
 static void *reader(void *arg)
@@ -131,7 +141,9 @@ static void *reader(void *arg)
     char *model = NULL;
     for (;;) {
         pthread_mutex_lock(&l->lock);
-        while (!l->stop && !room(l)) pthread_cond_wait(&l->moved, &l->lock);
+        l->reader_waits = true;
+        while (!l->stop && !room(l)) pthread_cond_wait(&l->room, &l->lock);
+        l->reader_waits = false;
         bool stop = l->stop;
         pthread_mutex_unlock(&l->lock);
         if (stop) break;
@@ -150,13 +162,16 @@ static void *reader(void *arg)
         s->state = s->e.code ? DONE : READY;
         l->bytes += s->bytes;
         l->tail++;
+        bool wake = l->hungry;
+        l->hungry = false;
+        if (s->state == DONE) pthread_cond_signal(&l->answered);
         pthread_mutex_unlock(&l->lock);
-        http_wake(l->client);
+        if (wake) http_wake(l->client);
     }
     free(model);
     pthread_mutex_lock(&l->lock);
     l->input_ended = true;
-    pthread_cond_broadcast(&l->moved);
+    pthread_cond_signal(&l->answered);
     pthread_mutex_unlock(&l->lock);
     http_wake(l->client);
     return NULL;
@@ -286,7 +301,7 @@ static void on_done(void *arg, const struct http_reply *r, const struct err *e)
     pthread_mutex_lock(&l->lock);
     s->state = DONE;
     l->running--;
-    pthread_cond_broadcast(&l->moved);
+    if (s == slot_at(l, l->head)) l->to_write = true;
     pthread_mutex_unlock(&l->lock);
 }
 
@@ -351,6 +366,7 @@ static struct slot *due(struct load *l, double *wait)
     struct slot *s = NULL;
     *wait = 1.0;
     pthread_mutex_lock(&l->lock);
+    unsigned long before = l->next;
     if (l->next < l->head) l->next = l->head;       /* bad lines are answered without being sent, perhaps written already */
     while (l->next < l->tail && slot_at(l, l->next)->state == DONE) l->next++;
     if (l->next < l->tail) {
@@ -367,7 +383,8 @@ static struct slot *due(struct load *l, double *wait)
             l->next++;
         }
     }
-    pthread_cond_broadcast(&l->moved);
+    l->hungry = l->next == l->tail;
+    if (l->next != before) tell_reader(l);
     pthread_mutex_unlock(&l->lock);
     return s;
 }
@@ -416,13 +433,21 @@ static void warm_up(struct load *l)
     free(slot);
 }
 
-/* libcurl writes a request when it is next moved: at once, so that its clock does not start while others are still made ready.  Every exchange is moved then, which
- * would cost too much where there are very many. */
 static void send_now(struct load *l, struct slot *s)
 {
     struct err e = {0};
     send_slot(l, s);
-    if (l->running <= SENT_AT_ONCE && http_run(l->client, 0, &e) < 0) fail(l, &e);
+    if (http_push(l->client, &e)) fail(l, &e);
+}
+
+/* Not before: it would take a processor from the requests that leave. */
+static void tell_writer(struct load *l)
+{
+    if (!l->to_write) return;
+    pthread_mutex_lock(&l->lock);
+    l->to_write = false;
+    pthread_cond_signal(&l->answered);
+    pthread_mutex_unlock(&l->lock);
 }
 
 static void send_all(struct load *l)
@@ -433,6 +458,7 @@ static void send_all(struct load *l)
         double wait;
         for (struct slot *s; (s = due(l, &wait));) send_now(l, s);
         for (struct slot *s; l->again && (s = due_again(l, &wait));) send_now(l, s);
+        tell_writer(l);
         if (finished(l)) return;
         if (http_run(l->client, wait, &e) < 0) fail(l, &e);
     }
@@ -558,7 +584,7 @@ static void *writer(void *arg)
             pthread_mutex_lock(&l->lock);
         }
         while (!l->stop && !(l->head < l->tail && slot_at(l, l->head)->state == DONE) && !(l->input_ended && l->head == l->tail))
-            pthread_cond_wait(&l->moved, &l->lock);
+            pthread_cond_wait(&l->answered, &l->lock);
         ready = l->head < l->tail && slot_at(l, l->head)->state == DONE;
         stop = l->stop || !ready;
         pthread_mutex_unlock(&l->lock);
@@ -572,7 +598,7 @@ static void *writer(void *arg)
         pthread_mutex_lock(&l->lock);
         l->bytes -= bytes;
         l->head++;
-        pthread_cond_broadcast(&l->moved);
+        tell_reader(l);
         pthread_mutex_unlock(&l->lock);
     }
     buf_free(&b);
@@ -589,7 +615,7 @@ int load_run(const struct load_options *o, struct jsonl *in, FILE *out, struct l
     pthread_t reading, writing;
     sigset_t pipe;
     *sum = (struct load_summary){0};
-    *l = (struct load){.o = o, .in = in, .out = out, .sum = sum, .lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER,
+    *l = (struct load){.o = o, .in = in, .out = out, .sum = sum, .lock = PTHREAD_MUTEX_INITIALIZER, .room = PTHREAD_COND_INITIALIZER, .answered = PTHREAD_COND_INITIALIZER,
         .random = (uint64_t)o->seed, .speed = o->tokens_per_second};
     l->client = http_client_new(LOAD_CONCURRENCY_MAX, e);
     if (!l->client) {
