@@ -62,6 +62,21 @@ cut() { kill -9 "$LOCAL"; wait "$LOCAL" 2>/dev/null || true; }
     nothing_alive
 }
 
+@test "the watcher is killed while it deletes: the guard starts another, and all goes" {
+    serve --fault slow-delete:20m
+    guarded one
+    local pid i
+    kill -TERM "$(pgrep -P "$GUARD" | head -n 1)"
+    for i in $(seq 100); do ! grep -q Deleting <(sm-endpoint list) || break; sleep 0.05; done
+    for pid in $(pgrep -f "guard-of-${BATS_TEST_TMPDIR##*/}-"); do
+        if [ "$pid" != "$GUARD" ] && [[ $(cat "/proc/$pid/comm") = sm-endpoint ]]; then kill -9 "$pid"; fi
+    done
+    wait "$GUARD" || true
+    grep -q 'the watcher was killed while it deleted: starting another' guard.err
+    nothing_alive
+    gone_from_journal one
+}
+
 @test "a token that expires: a delete renews it; a watcher waits for a new one and says that the endpoint runs" {
     serve --fault expired-token:1,DeleteEndpoint
     up one >/dev/null 2>&1

@@ -212,21 +212,35 @@ static off_t show_log(const char *path, off_t from)
     return from;
 }
 
+/* Waits for the watcher's last word: 1 = told, 0 = it was killed, -1 = a signal came. */
+static int await_watcher(const struct guard *g, const volatile int *stop, off_t *shown, unsigned char *rc)
+{
+    struct pollfd p = {.fd = g->done, .events = POLLIN};
+    while (poll(&p, 1, FINISH_LOOK_MS) <= 0) {
+        if (prog_verbosity >= 0) *shown = show_log(g->log, *shown);
+        if (stop && *stop) return -1;
+    }
+    return read(g->done, rc, 1) == 1;
+}
+
 int guard_finish(struct guard *g, const volatile int *stop, struct err *e)
 {
     unsigned char rc = EXIT_BUG;
-    struct pollfd p = {.fd = g->done, .events = POLLIN};
     off_t shown = 0;
+    struct err fault = {0};
+    int told;
     close(g->hold);
-    while (poll(&p, 1, FINISH_LOOK_MS) <= 0) {
-        if (prog_verbosity >= 0) shown = show_log(g->log, shown);
-        if (stop && *stop) return err_set(e, 128 + *stop, "the watcher goes on deleting by itself; what it does is in %s", g->log);
+    while (!(told = await_watcher(g, stop, &shown, &rc))) {
+        warn_msg("the watcher was killed while it deleted: starting another");
+        close(g->done);
+        if (spawn_watcher(g, false, &g->hold, &g->done, &fault)) break;
+        close(g->hold);
     }
-    bool told = read(g->done, &rc, 1) == 1;
-    close(g->done);
+    if (told < 0) return err_set(e, 128 + *stop, "the watcher goes on deleting by itself; what it does is in %s", g->log);
+    if (told) close(g->done);
     if (prog_verbosity >= 0 || rc) show_log(g->log, shown);
     if (!told) {
-        warn_msg("the watcher was killed while it deleted: deleting what is left");
+        warn_msg("%s: deleting what is left without one", fault.msg);
         rc = guard_sweep(false, g->id, g->poll, FINISH_PATIENCE, e) || journal_guard_end(g->id, e) <= 0;
     }
     close(g->lock);
