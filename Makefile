@@ -140,16 +140,23 @@ $(BUILD)/tests/%.o: tests/%.cpp
 	$(SHIM_CXX) -c $< -o $@
 $(filter $(BUILD)/unit/cuda_%,$(UNIT:%=$(BUILD)/unit/%)): $(CUDA_UNIT_OBJ)
 $(BUILD)/unit/cuda_shim: $(BUILD)/tests/cuda/shim_faults.o
+$(BUILD)/unit/cuda_lab: $(BUILD)/shim/lab/gemv.o
 SHIM_PROGRAMS := $(GPU_PROGRAMS:%=$(BUILD)/shim/%)
 $(SHIM_PROGRAMS): $(BUILD)/shim/%: $(BUILD)/src/%.o $(SHIM_OBJ) $(LIB)
 	@mkdir -p $(@D)
 	$(CC) $(SAN) $(LDFLAGS) $< $(SHIM_OBJ) $(LIB) $(LIBS) -lstdc++ -o $@
 
 # The same tests with the kernels on a GPU, for check-gpu.
-GPU_UNIT := $(patsubst tests/unit/%.cpp,$(BUILD)/gpu/%,$(filter-out tests/unit/cuda_shim.cpp,$(wildcard tests/unit/cuda_*.cpp)))
+GPU_UNIT := $(patsubst tests/unit/%.cpp,$(BUILD)/gpu/%,$(filter-out tests/unit/cuda_shim.cpp tests/unit/cuda_lab.cpp,$(wildcard tests/unit/cuda_*.cpp)))
 $(BUILD)/tests/cuda/on_gpu.o: ALL_CFLAGS += -isystem $(CUDA_HOME)/include
 $(BUILD)/gpu/%: $(BUILD)/tests/unit/%.o $(BUILD)/tests/cuda/on_gpu.o $(CUDA_CU:%=$(BUILD)/cuda/%.cu.o) $(BUILD)/cuda/shape.o
 	@mkdir -p $(@D)
+	$(CXX) $(LDFLAGS) $^ $(CUDA_LIBS) -pthread -o $@
+
+## lab: numbered versions of a kernel, each checked and timed on a GPU beside a plain read (cuda/lab/gemv.cu says what each is for)
+.PHONY: lab
+lab: $(BUILD)/lab
+$(BUILD)/lab: $(BUILD)/cuda/lab/gemv.cu.o $(BUILD)/cuda/lab/time.cu.o $(CUDA_CU:%=$(BUILD)/cuda/%.cu.o) $(BUILD)/cuda/shape.o
 	$(CXX) $(LDFLAGS) $^ $(CUDA_LIBS) -pthread -o $@
 
 # --- tests ----------------------------------------------------------------------------------------------------------
@@ -255,7 +262,7 @@ layers:
 include sweep.mk
 
 .SECONDARY:
--include $(LIB_OBJ:.o=.d) $(CUDA_OBJ:.o=.d) $(SHIM_OBJ:.o=.d) $(BUILD)/tests/cuda/shim_faults.d $(PROGRAMS:%=$(BUILD)/src/%.d) $(UNIT:%=$(BUILD)/tests/unit/%.d) \
+-include $(LIB_OBJ:.o=.d) $(CUDA_OBJ:.o=.d) $(SHIM_OBJ:.o=.d) $(BUILD)/tests/cuda/shim_faults.d $(BUILD)/shim/lab/gemv.d $(PROGRAMS:%=$(BUILD)/src/%.d) $(UNIT:%=$(BUILD)/tests/unit/%.d) \
 	$(TOOLS:$(BUILD)/tools/%=$(BUILD)/tests/tools/%.d) $(FUZZ:%=$(BUILD)/tests/fuzz/%.d)
 
 .PHONY: help clean info
