@@ -46,8 +46,8 @@ static const struct opt_spec spec = {
     .min_operands = 0, .max_operands = 0
 };
 
-enum { PART = 4096 };           /* groups that one thread takes at a time: 256 KiB of values */
-enum { MAX_PARTS = 16 };
+enum { PART = 1024 };           /* groups that one thread takes at a time: 64 KiB of values */
+enum { MAX_PARTS = 48 };
 
 struct item {
     const struct st_tensor *in;
@@ -224,7 +224,7 @@ _Noreturn static void refuse(const struct items *all, const struct item *it, uin
             leave_expression(all, it));
 }
 
-/* --- tiles: as many parts as threads; one is read while another is recovered ------------------------------------------- */
+/* --- tiles of some parts a thread; one is read while another is recovered ---------------------------------------------- */
 
 struct part {
     size_t n, done;             /* groups; recovered before the first fault */
@@ -255,9 +255,7 @@ static void recover_part(void *arg, size_t i)
     struct part *p = &tile->part[i];
     const uint16_t *values = tile->values + i * PART * Q4_GROUP;
     uint8_t *blocks = tile->blocks + i * PART * Q4_BLOCK;
-    p->done = q4_recover(values, p->n, t->kind, blocks);
-    if (t->count_exact && p->done == p->n)
-        q4_tally_add(&p->tally, values, blocks, p->n, t->kind);
+    p->done = t->count_exact ? q4_recover_counted(values, p->n, t->kind, blocks, &p->tally) : q4_recover(values, p->n, t->kind, blocks);
     while (t->count_off && p->done < p->n) {
         struct q4_fault f;
         q4_explain(values + p->done * Q4_GROUP, &f);
@@ -339,7 +337,9 @@ static void find_off_grid(struct tiles *t, struct items *all, struct st_reader *
 {
     if (!st_seekable(r))
         opt_usage("%s: --off-grid keep reads twice: give it a file (%s < FILE)", st_reader_name(r), prog_name);
+    bool count_exact = t->count_exact;
     t->count_off = true;
+    t->count_exact = false;
     progress_start("looking for what is off the grid", st_header_of(r)->nbytes);
     for (size_t i = 0; st_next(r, e); i++) {
         all->item[i].counted = all->item[i].act == REGRID;
@@ -352,6 +352,7 @@ static void find_off_grid(struct tiles *t, struct items *all, struct st_reader *
     if (e->code || st_rewind(r, e) != 0)
         die(e);
     t->count_off = false;
+    t->count_exact = count_exact;
     for (size_t i = 0; i < all->n; i++)
         for (size_t j = 0; j < all->n && all->item[i].off; j++)
             if (all->item[j].act == REGRID && fused(&all->item[j], &all->item[i])) {
@@ -539,7 +540,9 @@ static struct tiles *new_tiles(enum q4_scale kind)
     t->par = par_new((int)opt.jobs);
     t->kind = kind;
     t->count_exact = opt.report != NULL;
-    t->parts = (size_t)par_threads(t->par) < MAX_PARTS ? (size_t)par_threads(t->par) : MAX_PARTS;
+    /* A pipe's capacity at a time, 1 MiB, and some parts for each thread; one thread alone has it in its cache. */
+    size_t threads = (size_t)par_threads(t->par);
+    t->parts = threads == 1 ? 8 : threads < 4 ? 16 : 4 * threads < MAX_PARTS ? 4 * threads : MAX_PARTS;
     for (int i = 0; i < 2; i++) {
         t->tile[i].values = xmalloc(t->parts * PART * Q4_GROUP * 2);
         t->tile[i].blocks = xmalloc(t->parts * PART * Q4_BLOCK);

@@ -15,5 +15,6 @@ struct q4_difference q4_compare_avx2(const uint16_t *a, const uint16_t *b);
 /* Adds to `worst` the largest difference of a group from its source. */
 void q4_share_worst(struct q4_share *share, const uint16_t *x, const uint16_t *value);
 /* Adds n groups to a share; `rounded` = with scales rounded to bf16. */
+void q4_share_add(struct q4_share *share, const uint16_t *x, const uint8_t *blocks, size_t n, enum q4_scale kind, bool rounded);
 void q4_share_avx512(struct q4_share *share, const uint16_t *x, const uint8_t *blocks, size_t n, enum q4_scale kind, bool rounded);
 #endif

@@ -1,4 +1,5 @@
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include "quant/recover.h"
 #include "base/cpu.h"
@@ -169,28 +170,90 @@ size_t q4_recover_scalar(const uint16_t *values, size_t n, enum q4_scale kind, u
     return n;
 }
 
-size_t q4_recover(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks)
+static size_t recover(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks, struct q4_tally *t)
 {
     switch (simd_level()) {
-    case SIMD_AVX512: return q4_recover_avx512(values, n, kind, blocks);
-    case SIMD_AVX2: return q4_recover_avx2(values, n, kind, blocks);
+    case SIMD_AVX512: return q4_recover_avx512(values, n, kind, blocks, t);
+    case SIMD_AVX2: return q4_recover_avx2(values, n, kind, blocks, t);
     default: return q4_recover_scalar(values, n, kind, blocks);
     }
 }
 
-void q4_ratio_table(uint8_t table[Q4_RATIO_TABLE])
+size_t q4_recover(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks)
+{
+    return recover(values, n, kind, blocks, NULL);
+}
+
+static uint8_t ratio_table[Q4_RATIO_TABLE];
+
+static void make_ratio_table(void)
 {
     const double tolerance = 0x1.02p-7, rounding = 0x1p-20;     /* (1 + 2^-8) / (1 - 2^-8) - 1; two float32 operations */
-    memset(table, 0, Q4_RATIO_TABLE);
     for (int m = 1; m <= 8; m++) {
-        table[0] |= (uint8_t)(1 << (m - 1));
+        ratio_table[0] |= (uint8_t)(1 << (m - 1));
         for (int q = 1; q <= m; q++) {
             double at = (double)Q4_RATIO_STEPS * q / m;
             int last = (int)ceil(at * (1 + tolerance + rounding));
             for (int i = (int)ceil(at * (1 - tolerance - rounding)); i <= last && i < Q4_RATIO_TABLE; i++)
-                table[i] |= (uint8_t)(1 << (m - 1));
+                ratio_table[i] |= (uint8_t)(1 << (m - 1));
         }
     }
+}
+
+const uint8_t *q4_ratio_table(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_ratio_table);
+    return ratio_table;
+}
+
+static struct q4_eight eight;
+
+/* Is there a step, on more than one point, for a peak at level 8 and the odd parts that are there, some of them a place off c's value? */
+static bool fits(const uint16_t *value, unsigned there, unsigned off, int place)
+{
+    struct steps s = steps_of(value[0], 8);
+    bool some = true;
+    for (unsigned k = 0; k < 3; k++)
+        if (there >> k & 1)
+            some &= intersect(&s, steps_of((uint16_t)(value[8 + 2 * k + 3] + (off >> k & 1 ? place : 0)), (int)(2 * k + 3)));
+    return some && s.lo < s.hi;
+}
+
+static void make_side(uint8_t side[64], const uint16_t *value, uint16_t c, int place)
+{
+    float neighbour = bf16_to_f32((uint16_t)(c + place));
+    for (unsigned off = 1; off < 8; off++)
+        for (unsigned there = off; there < 8; there++) {
+            if ((there & off) != off || !fits(value, there, off, place))
+                continue;
+            side[there | off << 3] = 1;
+            for (unsigned k = 0; k < 3; k++) {
+                int source = value[8 + 2 * k + 3] + (off >> k & 1 ? place : 0);
+                side[there | off << 3] |= (uint8_t)((bf16_from_f32((float)(2 * k + 3) * neighbour) != source) << (k + 1));
+            }
+        }
+}
+
+static void make_eight(void)
+{
+    for (unsigned i = 0; i < Q4_PLACES; i++) {
+        uint16_t c = (uint16_t)(0x3f80 | i), *value = eight.value[i];
+        for (int u = 0; u < 16; u++)
+            value[u] = u == 8 ? 0 : bf16_from_f32((float)(u - 8) * bf16_to_f32(c));
+        value[16] = (uint16_t)(magnitude(value[0]) + 2);        /* level 8: above the peak */
+        for (int u = 17; u < 32; u++)
+            value[u] = 0x7fff;
+        make_side(eight.side + i * 64, value, c, -1);
+        make_side(eight.side + (Q4_PLACES + i) * 64, value, c, 1);
+    }
+}
+
+const struct q4_eight *q4_eight_table(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_eight);
+    return &eight;
 }
 
 /* --- why a group has no block --------------------------------------------------------------------------------------- */
@@ -314,22 +377,28 @@ static void round_scales(const uint8_t *blocks, size_t n, uint8_t *rounded)
 
 enum { TALLY = 64 };            /* groups at a time */
 
-static void tally_some(struct q4_tally *t, const uint16_t *x, const uint8_t *blocks, size_t n, enum q4_scale kind)
+static void share_some(struct q4_share *share, const uint16_t *x, const uint8_t *blocks, size_t n, enum q4_scale kind, bool rounded)
 {
     uint16_t value[TALLY * Q4_GROUP];
-    uint8_t rounded[TALLY * Q4_BLOCK];
-    q4_to_bf16(blocks, n, kind, value);
+    uint8_t scaled[TALLY * Q4_BLOCK];
+    if (rounded)
+        round_scales(blocks, n, scaled);
+    q4_to_bf16(rounded ? scaled : blocks, n, rounded ? Q4_BF16 : kind, value);
     for (size_t i = 0; i < n; i++)
-        share_add(&t->written, x + i * Q4_GROUP, value + i * Q4_GROUP);
-    if (kind == Q4_F16) {
-        round_scales(blocks, n, rounded);
-        q4_to_bf16(rounded, n, Q4_BF16, value);
-        for (size_t i = 0; i < n; i++)
-            share_add(&t->as_bf16, x + i * Q4_GROUP, value + i * Q4_GROUP);
-    }
+        share_add(share, x + i * Q4_GROUP, value + i * Q4_GROUP);
 }
 
-void q4_tally_add(struct q4_tally *t, const uint16_t *values, const uint8_t *blocks, size_t n, enum q4_scale kind)
+void q4_share_add(struct q4_share *share, const uint16_t *x, const uint8_t *blocks, size_t n, enum q4_scale kind, bool rounded)
+{
+    if (simd_level() == SIMD_AVX512)
+        q4_share_avx512(share, x, blocks, n, kind, rounded);
+    else
+        for (size_t i = 0; i < n; i += TALLY)
+            share_some(share, x + i * Q4_GROUP, blocks + i * Q4_BLOCK, n - i < TALLY ? n - i : TALLY, kind, rounded);
+}
+
+/* All of a tally but `written`. */
+static void tally_rest(struct q4_tally *t, const uint16_t *values, const uint8_t *blocks, size_t n, enum q4_scale kind)
 {
     t->groups += n;
     for (size_t i = 0; i < n; i++) {
@@ -337,13 +406,24 @@ void q4_tally_add(struct q4_tally *t, const uint16_t *values, const uint8_t *blo
         t->zero += magnitude(scale) == 0;
         t->negative += scale > 0x8000;
     }
-    if (simd_level() == SIMD_AVX512) {
-        q4_share_avx512(&t->written, values, blocks, n, kind, false);
-        if (kind == Q4_F16)
-            q4_share_avx512(&t->as_bf16, values, blocks, n, kind, true);
-    } else
-        for (size_t i = 0; i < n; i += TALLY)
-            tally_some(t, values + i * Q4_GROUP, blocks + i * Q4_BLOCK, n - i < TALLY ? n - i : TALLY, kind);
-    if (kind == Q4_BF16)
+    if (kind == Q4_F16)
+        q4_share_add(&t->as_bf16, values, blocks, n, kind, true);
+    else
         t->as_bf16 = t->written;
+}
+
+void q4_tally_add(struct q4_tally *t, const uint16_t *values, const uint8_t *blocks, size_t n, enum q4_scale kind)
+{
+    q4_share_add(&t->written, values, blocks, n, kind, false);
+    tally_rest(t, values, blocks, n, kind);
+}
+
+size_t q4_recover_counted(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks, struct q4_tally *t)
+{
+    size_t done = recover(values, n, kind, blocks, t);
+    if (simd_level() == SIMD_SCALAR)
+        q4_tally_add(t, values, blocks, done, kind);
+    else
+        tally_rest(t, values, blocks, done, kind);
+    return done;
 }

@@ -1,8 +1,9 @@
 /* Grid recovery, 8 groups at a time: recover_avx512.c's method (its head says why it holds) in the means of AVX2 and F16C. */
 #include <immintrin.h>
+#include "quant/q4_twin.h"
 #include "quant/recover_twin.h"
 
-#define AVX2 __attribute__((target("avx2,f16c")))
+#define AVX2 __attribute__((target("avx2,fma,f16c,popcnt")))
 #define AVX2_INLINE AVX2 __attribute__((always_inline)) static inline
 
 enum { LANES = 8, PAIRS = Q4_GROUP / 2 };
@@ -268,25 +269,320 @@ AVX2_INLINE void write_blocks(const struct result *r, uint8_t *blocks)
         __builtin_memcpy(blocks + i * Q4_BLOCK, &scale[i], 2);
 }
 
-AVX2_INLINE size_t recover_all(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks)
+/* Groups that are not next to each other: 8 of them at a time are brought together.  Returns the first, by place, that has no block. */
+AVX2 static size_t recover_gathered(const uint16_t *values, const uint32_t *at, size_t n, enum q4_scale kind, uint8_t *blocks)
 {
-    uint8_t table[Q4_RATIO_TABLE];
+    uint16_t x[LANES * Q4_GROUP];
+    uint8_t made[LANES * Q4_BLOCK];
+    const uint8_t *table = q4_ratio_table();
+    struct result r;
+    size_t first = SIZE_MAX;
+    for (size_t i = 0; i < n; i += LANES) {
+        size_t k = n - i < LANES ? n - i : LANES;
+        for (size_t j = 0; j < LANES; j++)
+            __builtin_memcpy(x + j * Q4_GROUP, values + at[i + (j < k ? j : 0)] * Q4_GROUP, 2 * Q4_GROUP);
+        recover8(x, kind, table, &r);
+        write_blocks(&r, made);
+        for (size_t j = 0; j < k; j++) {
+            uint8_t *block = blocks + at[i + j] * Q4_BLOCK;
+            if (!(r.truth >> j & 1))
+                __builtin_memcpy(block, made + j * Q4_BLOCK, Q4_BLOCK);
+            else if (!q4_recover_group(x + j * Q4_GROUP, kind, block) && at[i + j] < first)
+                first = at[i + j];
+        }
+    }
+    return first;
+}
+
+/* --- peaks at level -8 (recover_twin.h), a group in two registers; sets have value 8 a + 16 b + c, c < 8, at bit 8 b + 16 a + c ---------------------- */
+
+AVX2_INLINE __m256i load(const void *p)
+{
+    return _mm256_loadu_si256((const __m256i *)p);
+}
+
+AVX2_INLINE void store(void *p, __m256i v)
+{
+    _mm256_storeu_si256((__m256i *)p, v);
+}
+
+/* Magnitude * 2 + sign of 32 values, the larger of value i and i + 16. */
+AVX2_INLINE __m256i halved(const uint16_t *x)
+{
+    __m256i a = load(x), b = load(x + 16);
+    a = _mm256_or_si256(_mm256_slli_epi16(a, 1), _mm256_srli_epi16(a, 15));
+    b = _mm256_or_si256(_mm256_slli_epi16(b, 1), _mm256_srli_epi16(b, 15));
+    return _mm256_max_epu16(a, b);
+}
+
+/* Of the largest value of each of 8 groups, the negative one where both signs have it. */
+AVX2_INLINE __m256i find_keys(const uint16_t *values)
+{
+    __m256i a[4], b[2];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        __m256i x = halved(values + 2 * i * Q4_GROUP), y = halved(values + (2 * i + 1) * Q4_GROUP);
+        a[i] = _mm256_max_epu16(_mm256_unpacklo_epi64(x, y), _mm256_unpackhi_epi64(x, y));
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        __m256 x = as_float(a[2 * i]), y = as_float(a[2 * i + 1]);
+        b[i] = _mm256_max_epu16(as_bits(_mm256_shuffle_ps(x, y, 0x88)), as_bits(_mm256_shuffle_ps(x, y, 0xdd)));
+    }
+    __m256i k = _mm256_max_epu16(_mm256_permute2x128_si256(b[0], b[1], 0x20), _mm256_permute2x128_si256(b[0], b[1], 0x31));
+    return _mm256_and_si256(_mm256_max_epu16(k, _mm256_srli_epi32(k, 16)), _mm256_set1_epi32(0xffff));
+}
+
+AVX2_INLINE void put_words(uint16_t *to, __m256i dwords)
+{
+    __m256i words = _mm256_packus_epi32(_mm256_and_si256(dwords, _mm256_set1_epi32(0xffff)), _mm256_setzero_si256());
+    _mm_storeu_si128((__m128i *)to, _mm256_castsi256_si128(_mm256_permute4x64_epi64(words, 0x08)));
+}
+
+AVX2_INLINE unsigned lanes_of(__m256i all_ones)
+{
+    return (unsigned)_mm256_movemask_ps(as_float(all_ones));
+}
+
+/* What follows from the peaks of 8 groups, the chunk's from `at` on. */
+AVX2_INLINE void find_c(const uint16_t *values, struct q4_chunk *c, size_t at)
+{
+    const struct q4_domain dom = q4_domain(Q4_BF16);
+    __m256i key = find_keys(values + at * Q4_GROUP), top = _mm256_srli_epi32(key, 1), zero = _mm256_cmpeq_epi32(top, _mm256_setzero_si256());
+    __m256i in = _mm256_andnot_si256(_mm256_cmpgt_epi32(top, _mm256_set1_epi32(dom.highest)), _mm256_cmpgt_epi32(top, _mm256_set1_epi32(dom.lowest - 1)));
+    top = _mm256_blendv_epi8(_mm256_set1_epi32(0x3f80), top, in);
+    /* The step's sign: the peak's is the other one. */
+    __m256i sign = _mm256_xor_si256(_mm256_slli_epi32(_mm256_and_si256(key, _mm256_set1_epi32(1)), 15), _mm256_set1_epi32(0x8000));
+    _mm256_storeu_ps(c->ratio + at, _mm256_div_ps(_mm256_set1_ps(8), as_float(_mm256_slli_epi32(_mm256_or_si256(top, sign), 16))));
+    put_words(c->exponent + at, _mm256_add_epi32(_mm256_sub_epi32(_mm256_and_si256(top, _mm256_set1_epi32(0x7f80)), _mm256_set1_epi32((127 + 3) << 7)), sign));
+    put_words(c->mantissa + at, _mm256_and_si256(top, _mm256_set1_epi32(0x7f)));
+    put_words(c->scale + at, _mm256_andnot_si256(zero, _mm256_add_epi32(_mm256_sub_epi32(top, _mm256_set1_epi32(3 << 7)), sign)));
+    c->zero[at / 8] = (uint8_t)lanes_of(zero);
+    c->out[at / 8] = (uint8_t)~lanes_of(_mm256_or_si256(in, zero));
+}
+
+/* level + 8 of 16 values, 0 .. 16, in words.  The even product is rounded to an integer in the low half of a float32, the odd one has it in the upper
+ * half, with the half that turns cutting into rounding; what the lower value adds to the odd one is far from mattering. */
+AVX2_INLINE __m256i levels(__m256i x, __m256 ratio)
+{
+    __m256i even = as_bits(_mm256_fmadd_ps(even_of(x), ratio, _mm256_set1_ps(0x1.8p23f + 8)));
+    __m256i odd = as_bits(_mm256_fmadd_ps(as_float(x), ratio, _mm256_set1_ps(0x1.8p7f + 8.5f)));
+    return _mm256_and_si256(_mm256_blend_epi16(even, odd, 0xaa), _mm256_set1_epi16(31));
+}
+
+struct tried {
+    __m256i u;                  /* level + 8, bytes in the sets' order */
+    __m256i d[2];               /* the source less what c gives: 0 or 0x8000 where it is that */
+};
+
+AVX2_INLINE __m256i look_up16(__m256i piece, __m256i u)         /* level 8 finds 0, which no source at that level is */
+{
+    return _mm256_shuffle_epi8(piece, _mm256_adds_epu8(u, _mm256_set1_epi8(0x70)));
+}
+
+AVX2_INLINE struct tried try_c(const uint16_t *x, const struct q4_eight *table, const struct q4_chunk *c, size_t g)
+{
+    const __m256i but_zero = _mm256_setr_epi16(-1, -1, -1, -1, -1, -1, -1, -1, 0, -1, -1, -1, -1, -1, -1, -1);
+    __m256 ratio = _mm256_set1_ps(c->ratio[g]);
+    __m256i a = load(x), b = load(x + 16), t = _mm256_load_si256((const __m256i *)table->value[c->mantissa[g]]);
+    t = _mm256_add_epi16(t, _mm256_and_si256(but_zero, _mm256_set1_epi16((short)c->exponent[g])));
+    __m256i bytes = _mm256_packus_epi16(_mm256_and_si256(t, _mm256_set1_epi16(0xff)), _mm256_srli_epi16(t, 8));
+    struct tried r = {.u = _mm256_packus_epi16(levels(a, ratio), levels(b, ratio))};
+    __m256i low = look_up16(_mm256_permute4x64_epi64(bytes, 0x88), r.u), high = look_up16(_mm256_permute4x64_epi64(bytes, 0xdd), r.u);
+    r.d[0] = _mm256_sub_epi16(a, _mm256_unpacklo_epi8(low, high));
+    r.d[1] = _mm256_sub_epi16(b, _mm256_unpackhi_epi8(low, high));
+    return r;
+}
+
+/* The set of values whose words are all ones. */
+AVX2_INLINE uint32_t set_of(__m256i a, __m256i b)
+{
+    return (uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(a, b));
+}
+
+/* One group: its block as if c were the scale. */
+AVX2_INLINE void make_block(const uint16_t *values, const struct q4_eight *table, uint8_t *blocks, struct q4_chunk *c, size_t g)
+{
+    const __m256i zero = _mm256_setzero_si256();
+    struct tried r = try_c(values + g * Q4_GROUP, table, c, g);
+    c->off[g] = ~set_of(_mm256_cmpeq_epi16(_mm256_slli_epi16(r.d[0], 1), zero), _mm256_cmpeq_epi16(_mm256_slli_epi16(r.d[1], 1), zero));
+    c->odd[g] = (uint32_t)_mm256_movemask_epi8(_mm256_slli_epi16(r.u, 7));
+    __m256i pair = _mm256_maddubs_epi16(_mm256_and_si256(r.u, _mm256_set1_epi8(15)), _mm256_set1_epi16(0x1001));
+    pair = _mm256_packus_epi16(pair, pair);
+    _mm_storeu_si128((__m128i *)(blocks + g * Q4_BLOCK + 2), _mm_unpacklo_epi32(_mm256_castsi256_si128(pair), _mm256_extracti128_si256(pair, 1)));
+    __builtin_memcpy(blocks + g * Q4_BLOCK, &c->scale[g], 2);
+}
+
+/* Groups into the lists they belong to.  Returns how many have c for their scale. */
+AVX2_INLINE size_t sort_out(struct q4_chunk *c, size_t n)
+{
+    for (size_t g = 0; g < n; g++) {
+        unsigned zero = c->zero[g / 8] >> g % 8 & 1, out = c->out[g / 8] >> g % 8 & 1;
+        unsigned other = out | ((c->odd[g] == 0) & (zero ^ 1)), close = (other ^ 1) & (c->off[g] != 0);
+        c->other[c->n_other] = c->close[c->n_close] = (uint32_t)g;
+        c->n_other += other;
+        c->n_close += close;
+    }
+    return n - c->n_other - c->n_close;
+}
+
+/* Number i of the groups that c does not give back: how its values lie. */
+AVX2_INLINE void look_closer(const uint16_t *values, const struct q4_eight *table, struct q4_chunk *c, size_t i)
+{
+    /* Sets of levels by u = level + 8, a bit each from the top: powers of two; odd parts 3, 5, 7. */
+    const __m256i kinds = _mm256_broadcastsi128_si256(_mm_setr_epi8(-128, 16, 64, 32, -128, 64, -128, -128, 0, -128, -128, 64, -128, 32, 64, 16));
+    size_t g = c->close[i];
+    struct tried r = try_c(values + g * Q4_GROUP, table, c, g);
+    __m256i kind = look_up16(kinds, r.u), minus = _mm256_set1_epi16(-1), one = _mm256_set1_epi16(1);
+    c->power[i] = (uint32_t)_mm256_movemask_epi8(kind);
+    c->part[0][i] = (uint32_t)_mm256_movemask_epi8(_mm256_slli_epi16(kind, 1));
+    c->part[1][i] = (uint32_t)_mm256_movemask_epi8(_mm256_slli_epi16(kind, 2));
+    c->part[2][i] = (uint32_t)_mm256_movemask_epi8(_mm256_slli_epi16(kind, 3));
+    c->below[i] = set_of(_mm256_cmpeq_epi16(r.d[0], minus), _mm256_cmpeq_epi16(r.d[1], minus));
+    c->above[i] = set_of(_mm256_cmpeq_epi16(r.d[0], one), _mm256_cmpeq_epi16(r.d[1], one));
+    c->apart[i] = c->off[g];
+    c->side[i] = c->mantissa[g];
+    c->c[i] = c->scale[g];
+}
+
+AVX2_INLINE __m256i count_bits(__m256i v)
+{
+    v = _mm256_sub_epi32(v, _mm256_and_si256(_mm256_srli_epi32(v, 1), _mm256_set1_epi32(0x55555555)));
+    v = _mm256_add_epi32(_mm256_and_si256(v, _mm256_set1_epi32(0x33333333)), _mm256_and_si256(_mm256_srli_epi32(v, 2), _mm256_set1_epi32(0x33333333)));
+    v = _mm256_and_si256(_mm256_add_epi32(v, _mm256_srli_epi32(v, 4)), _mm256_set1_epi32(0x0f0f0f0f));
+    return _mm256_srli_epi32(_mm256_mullo_epi32(v, _mm256_set1_epi32(0x01010101)), 24);
+}
+
+AVX2_INLINE __m256i some(__m256i v)             /* all ones in the lanes that are not 0 */
+{
+    return _mm256_xor_si256(_mm256_cmpeq_epi32(v, _mm256_setzero_si256()), _mm256_set1_epi32(-1));
+}
+
+struct settled {
+    unsigned groups;            /* covered */
+    __m256i scale, same;        /* values that it gives back */
+};
+
+AVX2_INLINE struct settled settle(const struct q4_chunk *c, const struct q4_eight *table, size_t at)
+{
+    __m256i above = load(c->above + at), below = load(c->below + at), off = load(c->apart + at), part[3], rebuilt = _mm256_setzero_si256();
+    __m256i up = some(above), down = some(below);
+    __m256i index = _mm256_slli_epi32(_mm256_add_epi32(load(c->side + at), _mm256_and_si256(up, _mm256_set1_epi32(Q4_PLACES))), 6);
+#pragma GCC unroll 3
+    for (int k = 0; k < 3; k++) {
+        part[k] = load(c->part[k] + at);
+        __m256i is_off = some(_mm256_and_si256(part[k], off));
+        index = _mm256_add_epi32(index, _mm256_and_si256(some(part[k]), _mm256_set1_epi32(1 << k)));
+        index = _mm256_add_epi32(index, _mm256_and_si256(is_off, _mm256_set1_epi32(8 << k)));
+        rebuilt = _mm256_or_si256(rebuilt, _mm256_and_si256(is_off, part[k]));
+    }
+    __m256i found = _mm256_i32gather_epi32((const int *)(const void *)table->side, index, 1), lost_beside = load(c->power + at);
+#pragma GCC unroll 3
+    for (int k = 0; k < 3; k++)
+        lost_beside = _mm256_or_si256(lost_beside, _mm256_and_si256(some(_mm256_and_si256(found, _mm256_set1_epi32(2 << k))), part[k]));
+    __m256i lost = count_bits(off), scale = load(c->c + at);
+    lost_beside = count_bits(lost_beside);
+    __m256i beside = _mm256_cmpgt_epi32(lost, lost_beside);
+    scale = _mm256_sub_epi32(scale, _mm256_and_si256(beside, up));
+    scale = _mm256_add_epi32(scale, _mm256_and_si256(beside, down));
+    __m256i one_side = _mm256_andnot_si256(_mm256_and_si256(up, down), _mm256_cmpeq_epi32(_mm256_or_si256(above, below), off));
+    __m256i covered = _mm256_and_si256(some(_mm256_and_si256(found, _mm256_set1_epi32(1))), _mm256_and_si256(_mm256_cmpeq_epi32(rebuilt, off), one_side));
+    return (struct settled){lanes_of(covered), scale, _mm256_sub_epi32(_mm256_set1_epi32(Q4_GROUP), _mm256_min_epi32(lost, lost_beside))};
+}
+
+/* What a settled group adds to the tally.  No value is off by more than one part in 128 + mantissa of the peak. */
+AVX2_INLINE void count_settled(struct q4_share *share, const uint16_t *x, const uint8_t *block, unsigned mantissa, unsigned same)
+{
+    share->values += same;
+    if (share->worst * (Q4_PLACES + mantissa) < 1.0001) {
+        struct q4_share one = {0, 0, share->worst};
+        q4_share_add(&one, x, block, 1, Q4_BF16, false);
+        share->worst = one.worst;
+    }
+}
+
+/* 8 groups of the list from `at` on, of which n are there: scales, or they go the general way. */
+AVX2_INLINE void take_settled(const uint16_t *values, const struct q4_eight *table, uint8_t *blocks, struct q4_chunk *c, size_t at, size_t n, struct q4_tally *t)
+{
+    struct settled s = settle(c, table, at);
+    uint16_t scale[LANES];
+    uint32_t same[LANES];
+    put_words(scale, s.scale);
+    store(same, s.same);
+    for (size_t i = 0; i < n; i++) {
+        size_t g = c->close[at + i];
+        bool covered = s.groups >> i & 1;
+        __builtin_memcpy(blocks + g * Q4_BLOCK, &scale[i], 2);
+        c->other[c->n_other] = (uint32_t)g;
+        c->n_other += !covered;
+        if (t && covered)
+            count_settled(&t->written, values + g * Q4_GROUP, blocks + g * Q4_BLOCK, c->side[at + i], same[i]);
+    }
+}
+
+/* Up to Q4_CHUNK groups, a multiple of 8.  Returns their number, or the first that has no block. */
+AVX2 static size_t recover_chunk(const uint16_t *values, size_t n, uint8_t *blocks, struct q4_tally *t)
+{
+    const struct q4_eight *table = q4_eight_table();
+    struct q4_chunk c;
+    c.n_close = c.n_other = 0;
+    for (size_t i = 0; i < n; i += LANES)
+        find_c(values, &c, i);
+    for (size_t g = 0; g < n; g++)
+        make_block(values, table, blocks, &c, g);
+    size_t exact = sort_out(&c, n);
+    for (size_t i = 0; i < c.n_close; i++)
+        look_closer(values, table, &c, i);
+    store(c.side + c.n_close, _mm256_setzero_si256());          /* the last 8 may be fewer */
+    for (size_t i = 0; i < c.n_close; i += LANES)
+        take_settled(values, table, blocks, &c, i, c.n_close - i < LANES ? c.n_close - i : LANES, t);
+    size_t first = recover_gathered(values, c.other, c.n_other, Q4_BF16, blocks);
+    if (first != SIZE_MAX)
+        return first;
+    if (t) {
+        t->written.values += exact * Q4_GROUP;
+        t->written.groups += exact;
+        for (size_t i = 0; i < c.n_other; i++)
+            q4_share_add(&t->written, values + c.other[i] * Q4_GROUP, blocks + c.other[i] * Q4_BLOCK, 1, Q4_BF16, false);
+    }
+    return n;
+}
+
+AVX2 static size_t recover_bf16(const uint16_t *values, size_t n, uint8_t *blocks, struct q4_tally *t)
+{
+    size_t i = 0;
+    for (size_t k; n - i >= LANES; i += k) {
+        k = n - i < Q4_CHUNK ? (n - i) & ~(size_t)(LANES - 1) : Q4_CHUNK;
+        size_t done = recover_chunk(values + i * Q4_GROUP, k, blocks + i * Q4_BLOCK, t);
+        if (done < k)
+            return i + done;
+    }
+    return i;
+}
+
+AVX2 static size_t recover_f16(const uint16_t *values, size_t n, uint8_t *blocks)
+{
+    const uint8_t *table = q4_ratio_table();
     struct result r;
     size_t i = 0;
-    q4_ratio_table(table);
     for (; i + LANES <= n; i += LANES) {
-        recover8(values + i * Q4_GROUP, kind, table, &r);
+        recover8(values + i * Q4_GROUP, Q4_F16, table, &r);
         write_blocks(&r, blocks + i * Q4_BLOCK);
         for (unsigned left = r.truth; left; left &= left - 1) {
             size_t g = i + (size_t)__builtin_ctz(left);
-            if (!q4_recover_group(values + g * Q4_GROUP, kind, blocks + g * Q4_BLOCK))
+            if (!q4_recover_group(values + g * Q4_GROUP, Q4_F16, blocks + g * Q4_BLOCK))
                 return g;
         }
     }
-    return i + q4_recover_scalar(values + i * Q4_GROUP, n - i, kind, blocks + i * Q4_BLOCK);
+    return i;
 }
 
-AVX2 size_t q4_recover_avx2(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks)
+AVX2 size_t q4_recover_avx2(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks, struct q4_tally *t)
 {
-    return kind == Q4_F16 ? recover_all(values, n, Q4_F16, blocks) : recover_all(values, n, Q4_BF16, blocks);
+    size_t most = n - n % LANES, i = kind == Q4_F16 ? recover_f16(values, n, blocks) : recover_bf16(values, n, blocks, t), shared = kind == Q4_F16 ? 0 : most;
+    if (i == most)
+        i += q4_recover_scalar(values + i * Q4_GROUP, n - i, kind, blocks + i * Q4_BLOCK);
+    if (t && i == n)
+        q4_share_add(&t->written, values + shared * Q4_GROUP, blocks + shared * Q4_BLOCK, n - shared, kind, false);
+    return i;
 }

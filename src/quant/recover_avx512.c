@@ -13,9 +13,10 @@
  * Other groups (peak near the range's limits, NaN, off the grid) go to the truth.
  */
 #include <immintrin.h>
+#include "quant/q4_twin.h"
 #include "quant/recover_twin.h"
 
-#define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")))
+#define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,popcnt")))
 #define AVX512_INLINE AVX512 __attribute__((always_inline)) static inline
 
 enum { LANES = 16, PAIRS = Q4_GROUP / 2 };
@@ -280,27 +281,281 @@ AVX512 __attribute__((noinline)) static void recover16_again(const uint16_t *val
     recover16(values, kind, table, true, out);
 }
 
-AVX512_INLINE size_t recover_all(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks)
+/* Groups that are not next to each other: 16 of them at a time are brought together.  Returns the first, by place, that has no block. */
+AVX512 static size_t recover_gathered(const uint16_t *values, const uint32_t *at, size_t n, enum q4_scale kind, uint8_t *blocks)
 {
-    uint8_t table[Q4_RATIO_TABLE];
+    _Alignas(64) uint16_t x[LANES * Q4_GROUP];
+    uint8_t made[LANES * Q4_BLOCK];
+    const uint8_t *table = q4_ratio_table();
+    struct result r;
+    size_t first = SIZE_MAX;
+    for (size_t i = 0; i < n; i += LANES) {
+        size_t k = n - i < LANES ? n - i : LANES;
+        for (size_t j = 0; j < LANES; j++)
+            _mm512_store_si512(x + j * Q4_GROUP, _mm512_loadu_si512(values + at[i + (j < k ? j : 0)] * Q4_GROUP));
+        recover16(x, kind, table, false, &r);
+        if (r.truth)
+            recover16_again(x, kind, table, &r);
+        write_blocks(&r, made);
+        for (size_t j = 0; j < k; j++) {
+            uint8_t *block = blocks + at[i + j] * Q4_BLOCK;
+            if (!(r.truth >> j & 1))
+                __builtin_memcpy(block, made + j * Q4_BLOCK, Q4_BLOCK);
+            else if (!q4_recover_group(x + j * Q4_GROUP, kind, block) && at[i + j] < first)
+                first = at[i + j];
+        }
+    }
+    return first;
+}
+
+/* --- peaks at level -8 (recover_twin.h), a group a register ------------------------------------------------------------ */
+
+/* Magnitude * 2 + sign of the largest value of each of 16 groups, the negative one where both signs have it. */
+AVX512_INLINE __m512i find_keys(const uint16_t *values)
+{
+    __m512i a[8], b[4];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        __m512i x = _mm512_loadu_si512(values + 2 * i * Q4_GROUP), y = _mm512_loadu_si512(values + (2 * i + 1) * Q4_GROUP);
+        x = _mm512_shldi_epi16(x, x, 1);
+        y = _mm512_shldi_epi16(y, y, 1);
+        a[i] = _mm512_max_epu16(_mm512_unpacklo_epi64(x, y), _mm512_unpackhi_epi64(x, y));
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        __m512 x = as_float(a[2 * i]), y = as_float(a[2 * i + 1]);
+        b[i] = _mm512_max_epu16(as_bits(_mm512_shuffle_ps(x, y, 0x88)), as_bits(_mm512_shuffle_ps(x, y, 0xdd)));
+    }
+    __m512i c = _mm512_max_epu16(_mm512_shuffle_i32x4(b[0], b[1], 0x44), _mm512_shuffle_i32x4(b[0], b[1], 0xee));
+    __m512i d = _mm512_max_epu16(_mm512_shuffle_i32x4(b[2], b[3], 0x44), _mm512_shuffle_i32x4(b[2], b[3], 0xee));
+    __m512i k = _mm512_max_epu16(_mm512_shuffle_i32x4(c, d, 0x88), _mm512_shuffle_i32x4(c, d, 0xdd));
+    return _mm512_and_si512(_mm512_max_epu16(k, _mm512_srli_epi32(k, 16)), _mm512_set1_epi32(0xffff));
+}
+
+/* level + 8 of each value in the low five bits of its word, 0 .. 16.  The even product is rounded to an integer in the low half of a float32, the odd one
+ * has it in the upper half, with the half that turns cutting into rounding; what the lower value adds to the odd one is far from mattering. */
+AVX512_INLINE __m512i levels(__m512i x, float ratio)
+{
+    const __m512 r = _mm512_set1_ps(ratio), low = _mm512_set1_ps(0x1.8p23f + 8), high = _mm512_set1_ps(0x1.8p7f + 8.5f);
+    __m512i even = as_bits(_mm512_fmadd_ps(even_of(x), r, low)), odd = as_bits(_mm512_fmadd_ps(as_float(x), r, high));
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, even, odd);
+}
+
+/* The source less what c gives: 0 or 0x8000 where it is that. */
+AVX512_INLINE __m512i from_c(__m512i x, __m512i u, const struct q4_eight *table, unsigned mantissa, uint16_t exponent)
+{
+    __m512i t = _mm512_load_si512(table->value[mantissa]);
+    t = _mm512_mask_add_epi16(t, (__mmask32)~(1u << 8), t, _mm512_set1_epi16((short)exponent));
+    return _mm512_sub_epi16(x, _mm512_permutexvar_epi16(u, t));
+}
+
+AVX512_INLINE void put_words(uint16_t *to, __m512i dwords)
+{
+    _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi32_epi16(dwords));
+}
+
+/* What follows from the peaks of 16 groups, the chunk's from `at` on. */
+AVX512_INLINE void find_c(const uint16_t *values, struct q4_chunk *c, size_t at)
+{
+    const struct q4_domain dom = q4_domain(Q4_BF16);
+    __m512i key = find_keys(values + at * Q4_GROUP), top = _mm512_srli_epi32(key, 1);
+    __mmask16 zero = _mm512_testn_epi32_mask(top, top), minus = _mm512_test_epi32_mask(key, _mm512_set1_epi32(1));
+    __mmask16 in = _mm512_cmpge_epi32_mask(top, _mm512_set1_epi32(dom.lowest)) & _mm512_cmple_epi32_mask(top, _mm512_set1_epi32(dom.highest));
+    top = _mm512_mask_mov_epi32(_mm512_set1_epi32(0x3f80), in, top);
+    __m512i sign = _mm512_maskz_set1_epi32((__mmask16)~minus, 0x8000);          /* of the step: the peak's is the other one */
+    _mm512_storeu_ps(c->ratio + at, _mm512_div_ps(_mm512_set1_ps(8), as_float(_mm512_slli_epi32(_mm512_or_si512(top, sign), 16))));
+    put_words(c->exponent + at, _mm512_add_epi32(_mm512_sub_epi32(_mm512_and_si512(top, _mm512_set1_epi32(0x7f80)), _mm512_set1_epi32((127 + 3) << 7)), sign));
+    put_words(c->mantissa + at, _mm512_and_si512(top, _mm512_set1_epi32(0x7f)));
+    put_words(c->scale + at, _mm512_maskz_add_epi32((__mmask16)~zero, _mm512_sub_epi32(top, _mm512_set1_epi32(3 << 7)), sign));
+    __mmask16 out = (__mmask16)~(in | zero);
+    __builtin_memcpy(c->zero + at / 8, &zero, sizeof zero);
+    __builtin_memcpy(c->out + at / 8, &out, sizeof out);
+}
+
+/* One group: its block as if c were the scale. */
+AVX512_INLINE void try_c(const uint16_t *values, const struct q4_eight *table, uint8_t *blocks, struct q4_chunk *c, size_t g)
+{
+    __m512i x = _mm512_loadu_si512(values + g * Q4_GROUP), u = levels(x, c->ratio[g]);
+    __m512i pair = _mm512_madd_epi16(_mm512_and_si512(u, _mm512_set1_epi32(0x000f000f)), _mm512_set1_epi32(0x00100001));
+    c->off[g] = _mm512_test_epi16_mask(from_c(x, u, table, c->mantissa[g], c->exponent[g]), _mm512_set1_epi16(0x7fff));
+    c->odd[g] = _mm512_test_epi16_mask(u, _mm512_set1_epi16(1));
+    _mm_storeu_si128((__m128i *)(blocks + g * Q4_BLOCK + 2), _mm512_cvtepi32_epi8(pair));
+    __builtin_memcpy(blocks + g * Q4_BLOCK, &c->scale[g], 2);
+}
+
+/* 16 groups into the lists they belong to.  Returns those for which c is the scale. */
+AVX512_INLINE __mmask16 sort_out(struct q4_chunk *c, size_t at)
+{
+    __m512i off = _mm512_loadu_si512(c->off + at), odd = _mm512_loadu_si512(c->odd + at);
+    __mmask16 zero, out;
+    __builtin_memcpy(&zero, c->zero + at / 8, sizeof zero);
+    __builtin_memcpy(&out, c->out + at / 8, sizeof out);
+    __mmask16 other = out | (_mm512_testn_epi32_mask(odd, odd) & (__mmask16)~zero), close = (__mmask16)~other & _mm512_test_epi32_mask(off, off);
+    __m512i group = _mm512_add_epi32(_mm512_set1_epi32((int)at), _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+    _mm512_storeu_si512(c->other + c->n_other, _mm512_maskz_compress_epi32(other, group));
+    _mm512_storeu_si512(c->close + c->n_close, _mm512_maskz_compress_epi32(close, group));
+    c->n_close += (unsigned)__builtin_popcount(close);
+    c->n_other += (unsigned)__builtin_popcount(other);
+    return (__mmask16)~(close | other);
+}
+
+/* Number i of the groups that c does not give back: how its values lie. */
+AVX512_INLINE void look_closer(const uint16_t *values, const struct q4_eight *table, struct q4_chunk *c, size_t i)
+{
+    /* Sets of levels by u = level + 8: powers of two 1; odd parts 3, 5, 7 are 2, 4, 8. */
+    const __m512i kinds = _mm512_zextsi256_si512(_mm256_setr_epi16(1, 8, 2, 4, 1, 2, 1, 1, 0, 1, 1, 2, 1, 4, 2, 8));
+    size_t g = c->close[i];
+    __m512i x = _mm512_loadu_si512(values + g * Q4_GROUP), u = levels(x, c->ratio[g]);
+    __m512i d = from_c(x, u, table, c->mantissa[g], c->exponent[g]), kind = _mm512_permutexvar_epi16(u, kinds);
+    c->power[i] = _mm512_test_epi16_mask(kind, _mm512_set1_epi16(1));
+    c->part[0][i] = _mm512_test_epi16_mask(kind, _mm512_set1_epi16(2));
+    c->part[1][i] = _mm512_test_epi16_mask(kind, _mm512_set1_epi16(4));
+    c->part[2][i] = _mm512_test_epi16_mask(kind, _mm512_set1_epi16(8));
+    c->below[i] = _mm512_cmpeq_epi16_mask(d, _mm512_set1_epi16(-1));
+    c->above[i] = _mm512_cmpeq_epi16_mask(d, _mm512_set1_epi16(1));
+    c->apart[i] = c->off[g];
+    c->side[i] = c->mantissa[g];
+    c->c[i] = c->scale[g];
+}
+
+AVX512_INLINE __m512i count_bits(__m512i v)
+{
+    v = _mm512_sub_epi32(v, _mm512_and_si512(_mm512_srli_epi32(v, 1), _mm512_set1_epi32(0x55555555)));
+    v = _mm512_add_epi32(_mm512_and_si512(v, _mm512_set1_epi32(0x33333333)), _mm512_and_si512(_mm512_srli_epi32(v, 2), _mm512_set1_epi32(0x33333333)));
+    v = _mm512_and_si512(_mm512_add_epi32(v, _mm512_srli_epi32(v, 4)), _mm512_set1_epi32(0x0f0f0f0f));
+    return _mm512_srli_epi32(_mm512_mullo_epi32(v, _mm512_set1_epi32(0x01010101)), 24);
+}
+
+struct settled {
+    __mmask16 groups;           /* covered */
+    __m512i scale, same;        /* values that it gives back */
+};
+
+AVX512_INLINE struct settled settle(const struct q4_chunk *c, const struct q4_eight *table, size_t at)
+{
+    __m512i above = _mm512_loadu_si512(c->above + at), below = _mm512_loadu_si512(c->below + at), off = _mm512_loadu_si512(c->apart + at);
+    __m512i index = _mm512_loadu_si512(c->side + at), part[3], rebuilt = _mm512_setzero_si512();
+    __mmask16 up = _mm512_test_epi32_mask(above, above), down = _mm512_test_epi32_mask(below, below);
+    index = _mm512_slli_epi32(_mm512_mask_add_epi32(index, up, index, _mm512_set1_epi32(Q4_PLACES)), 6);
+#pragma GCC unroll 3
+    for (int k = 0; k < 3; k++) {
+        part[k] = _mm512_loadu_si512(c->part[k] + at);
+        __mmask16 is_off = _mm512_test_epi32_mask(part[k], off);
+        index = _mm512_mask_add_epi32(index, _mm512_test_epi32_mask(part[k], part[k]), index, _mm512_set1_epi32(1 << k));
+        index = _mm512_mask_add_epi32(index, is_off, index, _mm512_set1_epi32(8 << k));
+        rebuilt = _mm512_mask_or_epi32(rebuilt, is_off, rebuilt, part[k]);
+    }
+    __m512i found = _mm512_i32gather_epi32(index, table->side, 1), lost_beside = _mm512_loadu_si512(c->power + at);
+#pragma GCC unroll 3
+    for (int k = 0; k < 3; k++)
+        lost_beside = _mm512_mask_or_epi32(lost_beside, _mm512_test_epi32_mask(found, _mm512_set1_epi32(2 << k)), lost_beside, part[k]);
+    __m512i lost = count_bits(off), scale = _mm512_loadu_si512(c->c + at);
+    lost_beside = count_bits(lost_beside);
+    __mmask16 beside = _mm512_cmplt_epi32_mask(lost_beside, lost);
+    scale = _mm512_mask_add_epi32(scale, beside & up, scale, _mm512_set1_epi32(1));
+    scale = _mm512_mask_sub_epi32(scale, beside & down, scale, _mm512_set1_epi32(1));
+    __mmask16 one_side = _mm512_cmpeq_epi32_mask(_mm512_or_si512(above, below), off) & (__mmask16)~(up & down);
+    return (struct settled){_mm512_test_epi32_mask(found, _mm512_set1_epi32(1)) & _mm512_cmpeq_epi32_mask(rebuilt, off) & one_side, scale,
+                            _mm512_sub_epi32(_mm512_set1_epi32(Q4_GROUP), _mm512_min_epi32(lost, lost_beside))};
+}
+
+/* What settled groups add to the tally.  No value is off by more than one part in 128 + mantissa of the peak. */
+AVX512_INLINE void count_settled(struct q4_share *share, const uint16_t *values, const uint8_t *blocks, const struct q4_chunk *c, size_t at, const struct settled *s)
+{
+    __m512 most = _mm512_div_ps(_mm512_set1_ps(1.0001f), _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_set1_epi32(Q4_PLACES), _mm512_loadu_si512(c->side + at))));
+    share->values += (unsigned)_mm512_mask_reduce_add_epi32(s->groups, s->same);
+    for (unsigned left = _mm512_mask_cmp_ps_mask(s->groups, most, _mm512_set1_ps((float)share->worst), _CMP_GT_OQ); left; left &= left - 1) {
+        size_t g = c->close[at + (size_t)__builtin_ctz(left)];
+        struct q4_share one = {0, 0, share->worst};
+        q4_share_avx512(&one, values + g * Q4_GROUP, blocks + g * Q4_BLOCK, 1, Q4_BF16, false);
+        share->worst = one.worst;
+    }
+}
+
+/* 16 groups of the list from `at` on, of which n are there: scales, or they go the general way. */
+AVX512_INLINE void take_settled(const uint16_t *values, const struct q4_eight *table, uint8_t *blocks, struct q4_chunk *c, size_t at, size_t n, struct q4_tally *t)
+{
+    struct settled s = settle(c, table, at);
+    uint16_t scale[LANES];
+    put_words(scale, s.scale);
+    for (size_t i = 0; i < n; i++)
+        __builtin_memcpy(blocks + c->close[at + i] * Q4_BLOCK, &scale[i], 2);
+    __mmask16 there = n < LANES ? (__mmask16)((1u << n) - 1) : (__mmask16)0xffff, other = there & (__mmask16)~s.groups;
+    _mm512_storeu_si512(c->other + c->n_other, _mm512_maskz_compress_epi32(other, _mm512_loadu_si512(c->close + at)));
+    c->n_other += (unsigned)__builtin_popcount(other);
+    s.groups &= there;
+    if (t)
+        count_settled(&t->written, values, blocks, c, at, &s);
+}
+
+/* Up to Q4_CHUNK groups, a multiple of 16.  Returns their number, or the first that has no block. */
+AVX512 static size_t recover_chunk(const uint16_t *values, size_t n, uint8_t *blocks, struct q4_tally *t)
+{
+    const struct q4_eight *table = q4_eight_table();
+    struct q4_chunk c;
+    uint64_t exact = 0;
+    c.n_close = c.n_other = 0;
+    for (size_t i = 0; i < n; i += LANES)
+        find_c(values, &c, i);
+#pragma GCC unroll 4
+    for (size_t g = 0; g < n; g++)
+        try_c(values, table, blocks, &c, g);
+    for (size_t i = 0; i < n; i += LANES)
+        exact += (unsigned)__builtin_popcount(sort_out(&c, i));
+    for (size_t i = 0; i < c.n_close; i++)
+        look_closer(values, table, &c, i);
+    _mm512_storeu_si512(c.side + c.n_close, _mm512_setzero_si512());       /* the last 16 may be fewer */
+    for (size_t i = 0; i < c.n_close; i += LANES)
+        take_settled(values, table, blocks, &c, i, c.n_close - i < LANES ? c.n_close - i : LANES, t);
+    size_t first = recover_gathered(values, c.other, c.n_other, Q4_BF16, blocks);
+    if (first != SIZE_MAX)
+        return first;
+    if (t) {
+        t->written.values += exact * Q4_GROUP;
+        t->written.groups += exact;
+        for (size_t i = 0; i < c.n_other; i++)
+            q4_share_avx512(&t->written, values + c.other[i] * Q4_GROUP, blocks + c.other[i] * Q4_BLOCK, 1, Q4_BF16, false);
+    }
+    return n;
+}
+
+AVX512 static size_t recover_bf16(const uint16_t *values, size_t n, uint8_t *blocks, struct q4_tally *t)
+{
+    size_t i = 0;
+    for (size_t k; n - i >= LANES; i += k) {
+        k = n - i < Q4_CHUNK ? (n - i) & ~(size_t)(LANES - 1) : Q4_CHUNK;
+        size_t done = recover_chunk(values + i * Q4_GROUP, k, blocks + i * Q4_BLOCK, t);
+        if (done < k)
+            return i + done;
+    }
+    return i;
+}
+
+AVX512 static size_t recover_f16(const uint16_t *values, size_t n, uint8_t *blocks)
+{
+    const uint8_t *table = q4_ratio_table();
     struct result r;
     size_t i = 0;
-    q4_ratio_table(table);
     for (; i + LANES <= n; i += LANES) {
-        recover16(values + i * Q4_GROUP, kind, table, false, &r);
+        recover16(values + i * Q4_GROUP, Q4_F16, table, false, &r);
         if (r.truth)
-            recover16_again(values + i * Q4_GROUP, kind, table, &r);
+            recover16_again(values + i * Q4_GROUP, Q4_F16, table, &r);
         write_blocks(&r, blocks + i * Q4_BLOCK);
         for (unsigned left = r.truth; left; left &= left - 1) {
             size_t g = i + (size_t)__builtin_ctz(left);
-            if (!q4_recover_group(values + g * Q4_GROUP, kind, blocks + g * Q4_BLOCK))
+            if (!q4_recover_group(values + g * Q4_GROUP, Q4_F16, blocks + g * Q4_BLOCK))
                 return g;
         }
     }
-    return i + q4_recover_scalar(values + i * Q4_GROUP, n - i, kind, blocks + i * Q4_BLOCK);
+    return i;
 }
 
-AVX512 size_t q4_recover_avx512(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks)
+AVX512 size_t q4_recover_avx512(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks, struct q4_tally *t)
 {
-    return kind == Q4_F16 ? recover_all(values, n, Q4_F16, blocks) : recover_all(values, n, Q4_BF16, blocks);
+    size_t most = n - n % LANES, i = kind == Q4_F16 ? recover_f16(values, n, blocks) : recover_bf16(values, n, blocks, t), shared = kind == Q4_F16 ? 0 : most;
+    if (i == most)
+        i += q4_recover_scalar(values + i * Q4_GROUP, n - i, kind, blocks + i * Q4_BLOCK);
+    if (t && i == n)
+        q4_share_avx512(&t->written, values + shared * Q4_GROUP, blocks + shared * Q4_BLOCK, n - shared, kind, false);
+    return i;
 }

@@ -385,20 +385,22 @@ static void test_faults(void)
 /* The first failing group's index, with good groups on either side of it. */
 static void test_stop(void)
 {
-    enum { N = 100 };
+    enum { N = 600 };
     static uint16_t x[N * Q4_GROUP];
-    static uint8_t blocks[N * Q4_BLOCK], one[Q4_BLOCK];
-    for (int i = 0; i < N; i++)
-        make_group(0, x + i * Q4_GROUP);
-    for (int bad = 0; bad < N; bad++) {
-        uint16_t keep = x[bad * Q4_GROUP + 5];
-        x[bad * Q4_GROUP + 5] = 0x7f80;
-        assert(q4_recover(x, N, Q4_F16, blocks) == (size_t)bad);
-        for (int i = 0; i < bad; i++) {
-            assert(q4_recover(x + i * Q4_GROUP, 1, Q4_F16, one) == 1);
-            assert(memcmp(one, blocks + i * Q4_BLOCK, Q4_BLOCK) == 0);
+    static uint8_t blocks[N * Q4_BLOCK], good[N * Q4_BLOCK];
+    for (enum q4_scale kind = Q4_BF16; kind <= Q4_F16; kind++) {
+        for (int i = 0; i < N; i++)
+            make_group(0, x + i * Q4_GROUP);
+        assert(q4_recover(x, N, kind, good) == N);
+        for (int bad = 0; bad < N; bad += bad < 70 ? 1 : 23) {
+            uint16_t keep = x[bad * Q4_GROUP + 5], last = x[(N - 1) * Q4_GROUP + 5];
+            x[bad * Q4_GROUP + 5] = bad & 1 ? 0x7f80 : 0xffc0;
+            x[(N - 1) * Q4_GROUP + 5] = 0x7f80;
+            assert(q4_recover(x, N, kind, blocks) == (size_t)bad);
+            assert(memcmp(good, blocks, (size_t)bad * Q4_BLOCK) == 0);
+            x[(N - 1) * Q4_GROUP + 5] = last;
+            x[bad * Q4_GROUP + 5] = keep;
         }
-        x[bad * Q4_GROUP + 5] = keep;
     }
     puts("a group without a block: its index, the ones before it written");
 }
@@ -428,6 +430,50 @@ static void test_tally(void)
     }
     assert(t.as_bf16.values == seen && t.as_bf16.groups == (seen == 96 ? 3 : 1) && t.as_bf16.worst == worst);
     puts("tally: what is written and what a bf16 reader sees");
+}
+
+/* A peak at level -8 of either sign, levels 3, 5, 7 with their doubles each missing or within one place of what an eighth of the peak gives. */
+static void make_peak(unsigned mantissa, unsigned how, uint16_t *x)
+{
+    uint16_t peak = (uint16_t)((unsigned)rnd_in(30, 240) << 7 | mantissa);
+    float c = bf16_to_f32(peak) / 8;
+    int place[4] = {0, (int)(how & 3) - 1, (int)(how >> 2 & 3) - 1, (int)(how >> 4 & 3) - 1}, many = rnd_in(1, 12);
+    bool minus = rnd() & 1;
+    for (int i = 0; i < Q4_GROUP; i++) {
+        int q = i == 0 ? 8 : rnd_in(0, 12) < many ? rnd_in(0, 7) : rnd() & 1 ? 1 << rnd_in(0, 2) : 3 + 2 * rnd_in(0, 2), odd = q ? q >> __builtin_ctz((unsigned)q) : 1;
+        int off = place[odd / 2] == 2 ? 0 : place[odd / 2];
+        if (place[odd / 2] == 2)
+            q = 0;
+        x[i] = (uint16_t)(q ? product(q, c) + off : 0);
+        if (q != 8 ? rnd() & 1 : minus)
+            x[i] |= 0x8000;
+    }
+}
+
+/* All of them, at the level forced; blocks and tally as the scalar loop and the tally have them. */
+static void test_peaks(const char *level)
+{
+    enum { N = 128 * 64 };
+    static uint16_t x[N * Q4_GROUP];
+    static uint8_t want[N * Q4_BLOCK], got[N * Q4_BLOCK];
+    long groups = 0, exact = 0;
+    for (unsigned i = 0; i < N; i++)
+        make_peak(i / 64, i % 64, x + i * Q4_GROUP);
+    for (size_t from = 0, n, g; from < N; from += n + 1) {
+        simd_force("scalar");
+        n = q4_recover(x + from * Q4_GROUP, N - from, Q4_BF16, want);
+        simd_force(level);
+        struct q4_tally t = {0}, u = {0};
+        g = q4_recover(x + from * Q4_GROUP, N - from, Q4_BF16, got);
+        assert(g == n && memcmp(want, got, n * Q4_BLOCK) == 0);
+        assert(q4_recover_counted(x + from * Q4_GROUP, n, Q4_BF16, got, &t) == n && memcmp(want, got, n * Q4_BLOCK) == 0);
+        simd_force("scalar");
+        q4_tally_add(&u, x + from * Q4_GROUP, want, n, Q4_BF16);
+        assert(memcmp(&t, &u, sizeof t) == 0);
+        groups += (long)n;
+        exact += (long)t.written.groups;
+    }
+    printf("%s: of %d groups with a peak at -8 %ld are on the grid, %ld with an exact scale, as the scalar loop has them\n", level, N, groups, exact);
 }
 
 /* Every SIMD level against the scalar one: whole batches of every kind, and mixed ones. */
@@ -460,11 +506,17 @@ static void test_twins(int rounds)
                     }
                 }
                 assert(g == w);
+                struct q4_tally t = {0}, u = {0};
+                q4_recover_counted(x + from * Q4_GROUP, w, kind, got, &t);
+                q4_tally_add(&u, x + from * Q4_GROUP, want, w, kind);
+                assert(memcmp(&t, &u, sizeof t) == 0);
                 groups += (long)w;
                 from += w + 1;
             }
         }
         printf("%s: %ld blocks as the scalar loop makes them\n", simd_name((enum simd)level), groups);
+        for (int r = 0; r < rounds / 3000 + 1; r++)
+            test_peaks(simd_name((enum simd)level));
     }
     simd_force("avx512");
 }
