@@ -216,6 +216,11 @@ peers:
 bench: all $(TOOLS)
 	@tests/bench/run '$(value B)'
 
+## check-gpu: what only a GPU can show: models against the CPU, compute-sanitizer, tokens/s and each kernel's bandwidth; skips, visibly, where there is none
+.PHONY: check-gpu
+check-gpu: all $(TOOLS)
+	@tests/check-gpu
+
 ## valgrind: the unit tests under valgrind; U=REGEX picks tests
 .PHONY: valgrind
 valgrind: $(UNIT_BIN)

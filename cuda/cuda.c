@@ -392,6 +392,43 @@ int cuda_step(struct cuda *c, struct engine_item *item, size_t n, struct err *e)
     return 0;
 }
 
+/* --- what each kernel takes ------------------------------------------------------------------------------------------ */
+
+enum { PROFILE_RUNS = 10 };
+
+static struct cuda_part *part_named(struct cuda_part *part, size_t *n, const char *name)
+{
+    for (size_t i = 0; i < *n; i++)
+        if (!strcmp(part[i].name, name))
+            return &part[i];
+    part[*n] = (struct cuda_part){.name = name};
+    return &part[(*n)++];
+}
+
+int cuda_profile(struct cuda *c, struct engine_item *item, struct cuda_part part[CUDA_PARTS], size_t *n, struct err *e)
+{
+    const struct token token = {item, item->seq->position, *item->ids, true};
+    struct pass pass = {0};
+
+    *n = 0;
+    if (take_pages(c, item, 1, e))
+        return -1;
+    fill_params(c, &token, 1, NULL, 0);
+    int failed = raise_params(c, 1, e) || pass_layers(&pass, &c->passes, 1, e) || pass_head(&pass, &c->passes, 1, NULL, false, e);
+    for (int run = 0; run <= PROFILE_RUNS; run++)       /* the first only warms up */
+        for (size_t i = 0; i < pass.n && !failed; i++) {
+            double us;
+            struct cuda_part *p = part_named(part, n, pass.launch[i].label);
+            failed = device_timed(c->device, &pass.launch[i], &us, e);
+            if (run == 1)
+                p->kernels++, p->bytes += pass.launch[i].bytes;
+            if (run)
+                p->us += us / PROFILE_RUNS;
+        }
+    pass_free(&pass);
+    return failed ? -1 : 0;
+}
+
 uint64_t cuda_kernels_run(const struct cuda *c) { return device_launches(c->device); }
 
 uint64_t cuda_read_weights(struct cuda *c)

@@ -47,6 +47,10 @@ uint64_t cuda_kv_bytes(const struct cuda *c, long n);
 
 /* engine_step(). EXIT_TEMPFAIL when the pages are all taken: nothing was run. */
 int cuda_step(struct cuda *c, struct engine_item *item, size_t n, struct err *e) MUST_CHECK;
+/* The kernels of one step of this item (n = 1), each by itself: by name, in the order they first run.  The sequence stays where it is. */
+struct cuda_part { const char *name; int kernels; uint64_t bytes; double us; };
+enum { CUDA_PARTS = 24 };
+int cuda_profile(struct cuda *c, struct engine_item *item, struct cuda_part part[CUDA_PARTS], size_t *n, struct err *e) MUST_CHECK;
 uint64_t cuda_kernels_run(const struct cuda *c);
 /* engine_read_weights(). */
 uint64_t cuda_read_weights(struct cuda *c);

@@ -23,6 +23,12 @@ int cuda_load(struct cuda *c, const struct gemma *g, const struct weights *w, co
     return err_set(e, EXIT_BUG, "no GPU");
 }
 
+int cuda_profile(struct cuda *c, struct engine_item *item, struct cuda_part part[CUDA_PARTS], size_t *n, struct err *e)
+{
+    (void)c, (void)item, (void)part, (void)n;
+    return err_set(e, EXIT_BUG, "no GPU");
+}
+
 int cuda_step(struct cuda *c, struct engine_item *item, size_t n, struct err *e)
 {
     (void)c, (void)item, (void)n;

@@ -32,6 +32,8 @@ int device_down(struct device *d, void *to, const void *from, size_t n, struct e
 int device_copy(struct device *d, void *to, const void *from, size_t n, struct err *e) MUST_CHECK;      /* within the device */
 int device_launch(struct device *d, const struct gk_launch *l, struct err *e) MUST_CHECK;
 int device_wait(struct device *d, struct err *e) MUST_CHECK;
+/* The same kernel alone, and how long it took. */
+int device_timed(struct device *d, const struct gk_launch *l, double *us, struct err *e) MUST_CHECK;
 uint64_t device_launches(const struct device *d);       /* kernels run so far, in graphs too */
 
 /* What is enqueued between begin and end is not done but kept, and done whenever it is replayed. */

@@ -12,6 +12,7 @@ struct device {
     cudaStream_t stream, lane[DEVICE_LANES];
     struct held *held; size_t n_held;
     struct device_graph *graphs;
+    cudaEvent_t event[2];
     uint64_t launches, recorded;        /* recorded: in the graph that is being made */
     bool recording;
 };
@@ -74,6 +75,9 @@ void device_close(struct device *d)
     for (int i = 0; i < DEVICE_LANES; i++)
         if (d->lane[i])
             cudaStreamDestroy(d->lane[i]);
+    for (int i = 0; i < 2; i++)
+        if (d->event[i])
+            cudaEventDestroy(d->event[i]);
     if (d->stream)
         cudaStreamDestroy(d->stream);
     free(d->held);
@@ -177,6 +181,23 @@ int device_launch(struct device *d, const struct gk_launch *l, struct err *e)
 int device_wait(struct device *d, struct err *e)
 {
     TRY(cudaStreamSynchronize(d->stream), "failed while it ran");
+    return 0;
+}
+
+int device_timed(struct device *d, const struct gk_launch *l, double *us, struct err *e)
+{
+    float ms = 0;
+
+    for (int i = 0; i < 2; i++)
+        if (!d->event[i])
+            TRY(cudaEventCreate(&d->event[i]), "no event");
+    TRY(cudaEventRecord(d->event[0], d->stream), "no time");
+    if (device_launch(d, l, e))
+        return -1;
+    TRY(cudaEventRecord(d->event[1], d->stream), "no time");
+    TRY(cudaStreamSynchronize(d->stream), "failed while it ran");
+    TRY(cudaEventElapsedTime(&ms, d->event[0], d->event[1]), "no time");
+    *us = 1e3 * (double)ms;
     return 0;
 }
 

@@ -16,6 +16,7 @@ TOOLS=$BUILD/tools
 CACHE=${Q4CACHE:-$BATS_RUN_TMPDIR/cache}
 PEER=$ROOT/build/peers/light/bin/python3        # made by `make peers`
 export Q4BIN=$BIN PATH=$BIN:$PATH LC_ALL=C.UTF-8
+export CUDA_VISIBLE_DEVICES=            # the suites are about the CPU; what needs a GPU is `make check-gpu`
 mkdir -p "$CACHE"
 
 setup() { cd "$BATS_TEST_TMPDIR" || return 1; }

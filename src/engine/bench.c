@@ -35,7 +35,7 @@ static double read_speed(struct engine *en)
     return (double)bytes / (now() - start);
 }
 
-struct run { struct seq **seq; int *ids, *chosen; size_t batch; long prompt; uint64_t kernels; };   /* kernels: run while decoding */
+struct run { struct seq **seq; int *ids, *chosen; size_t batch; long prompt; uint64_t kernels; json_t *parts; };   /* kernels: run while decoding */
 
 /* All prompts, one after another; seconds. */
 static double prefill(struct engine *en, const struct run *r, struct err *e)
@@ -55,9 +55,11 @@ static double prefill(struct engine *en, const struct run *r, struct err *e)
 /* Seconds of every token's step, and bytes a second of the plain reads between them, one for READ_EVERY tokens. */
 static int decode(struct engine *en, struct run *r, double *seconds, double *read, long gen, struct err *e)
 {
-    struct engine_item *item = xcalloc(r->batch, sizeof *item);
-    int failed = 0;
+    struct engine_item *item = xcalloc(r->batch, sizeof *item), first = {r->seq[0], r->ids, 1, NULL, NULL, r->chosen};
+    int failed;
 
+    r->parts = engine_profile(en, &first, e);
+    failed = !r->parts;
     for (long i = 0; i < gen && !failed; i++) {
         if (i % READ_EVERY == 0)
             read[i / READ_EVERY] = read_speed(en);
@@ -71,6 +73,21 @@ static int decode(struct engine *en, struct run *r, double *seconds, double *rea
     }
     free(item);
     return failed;
+}
+
+/* Bytes a second of the parts that read weights, and what share of a plain read that is. */
+static void rate_parts(json_t *parts, double read)
+{
+    json_t *part;
+    size_t i;
+
+    json_array_foreach(parts, i, part) {
+        const double bytes = json_number_value(json_object_get(part, "bytes")), us = json_number_value(json_object_get(part, "us"));
+        if (bytes <= 0 || us <= 0)
+            continue;
+        json_object_set_new(part, "gb_per_s", json_real(bytes / us / 1e3));
+        json_object_set_new(part, "share_of_read", json_real(bytes / us * 1e6 / read));
+    }
 }
 
 static json_t *result(const struct engine *en, const struct run *r, long gen, double read, double prompt_seconds, double step)
@@ -88,6 +105,8 @@ static json_t *result(const struct engine *en, const struct run *r, long gen, do
         json_object_set_new(o, "gpu", json_string(f->gpu));
         json_object_set_new(o, "kernels", json_integer(f->kernels));
         json_object_set_new(o, "kernels_run_per_step", json_real((double)r->kernels / (double)gen));
+        rate_parts(r->parts, read);
+        json_object_set(o, "parts", r->parts);
     }
     json_object_set_new(o, "threads", json_integer(f->threads));
     json_object_set_new(o, "pages", json_string(f->pages));
@@ -105,7 +124,7 @@ json_t *bench_run(struct engine *en, long prompt, long gen, size_t batch, struct
         (void)err_set(e, EXIT_DATA, "%ld tokens do not fit a context of %ld: use smaller --prompt and --gen", prompt + gen, engine_max_context(en));
         return NULL;
     }
-    struct run r = {xcalloc(batch, sizeof *r.seq), xcalloc((size_t)prompt, sizeof *r.ids), xcalloc(batch, sizeof *r.chosen), batch, prompt, 0};
+    struct run r = {xcalloc(batch, sizeof *r.seq), xcalloc((size_t)prompt, sizeof *r.ids), xcalloc(batch, sizeof *r.chosen), batch, prompt, 0, NULL};
     const size_t reads = ((size_t)gen + READ_EVERY - 1) / READ_EVERY;
     double *seconds = xcalloc((size_t)gen, sizeof *seconds), *read = xcalloc(reads, sizeof *read);
     for (long i = 0; i < prompt; i++)
@@ -117,6 +136,7 @@ json_t *bench_run(struct engine *en, long prompt, long gen, size_t batch, struct
         result(en, &r, gen, median(read, reads), prompt_seconds, median(seconds, (size_t)gen));
     for (size_t s = 0; s < batch; s++)
         seq_free(r.seq[s]);
+    json_decref(r.parts);
     free(r.seq);
     free(r.ids);
     free(r.chosen);

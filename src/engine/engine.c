@@ -314,6 +314,21 @@ uint64_t engine_read_weights(struct engine *en)
     return r.n / READ_PIECE * READ_PIECE;
 }
 
+json_t *engine_profile(struct engine *en, struct engine_item *item, struct err *e)
+{
+    struct cuda_part part[CUDA_PARTS];
+    size_t n = 0;
+    json_t *list = json_array();
+
+    if (en->cuda && cuda_profile(en->cuda, item, part, &n, e)) {
+        json_decref(list);
+        return NULL;
+    }
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_pack("{s:s, s:i, s:I, s:f}", "part", part[i].name, "kernels", part[i].kernels, "bytes", (json_int_t)part[i].bytes, "us", part[i].us));
+    return list;
+}
+
 int engine_step(struct engine *en, struct engine_item *item, size_t n, struct err *e)
 {
     return en->cuda ? cuda_step(en->cuda, item, n, e) : forward_run(en->forward, item, n, e);

@@ -94,6 +94,9 @@ struct engine_item {
 /* Reads the weights' bytes of one token once, on all threads, and does nothing with them; the bytes read.  What decoding is measured against. */
 uint64_t engine_read_weights(struct engine *en);
 
+/* What each kernel of a step of this item (one token) takes on the GPU, run by itself: {"part", "kernels", "bytes" (of weights), "us"}.  The sequence stays where it is.  New
+ * reference; an empty list on the CPU. */
+json_t *engine_profile(struct engine *en, struct engine_item *item, struct err *e) MUST_CHECK;
 /* Kernels that the GPU has run so far; 0 on the CPU. */
 uint64_t engine_kernels_run(const struct engine *en);
 
