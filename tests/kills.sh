@@ -75,7 +75,7 @@ marked() {
 guard_or_watcher() {    # guard | watcher
     local p leader what
     for p in $(marked); do
-        [[ $(tr '\0' ' ' <"/proc/$p/cmdline" 2>/dev/null) = *'sm-endpoint guard -- '* ]] || continue
+        [[ $({ tr '\0' ' ' <"/proc/$p/cmdline"; } 2>/dev/null) = *'sm-endpoint guard -- '* ]] || continue
         leader=$(ps -o sid= -p "$p" | tr -d ' ')
         if [ -e "/proc/$leader" ]; then what=guard; else what=watcher; fi
         [ "$what" != "$1" ] || echo "$p"

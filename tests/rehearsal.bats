@@ -99,3 +99,8 @@ until_up() {    # an endpoint exists
     wait "$job" || true
     until_gone 60
 }
+
+@test "the guard, and the watcher under lag, killed at random instants (tests/kills.sh; by hand with more rounds): nothing stays" {
+    run -0 "$ROOT/tests/kills.sh" 2 "$RANDOM" guard watcher+lag
+    [[ $output = *"2 sweeps killed, 0 left something alive"* ]]
+}

@@ -249,6 +249,25 @@ load cloud
     run -69 sm-endpoint upload build s3://no-such-bucket/up/
 }
 
+@test "upload killed outright in the middle: the same command goes on where it was, and the bytes are right" {
+    serve
+    mkdir build
+    head -c 160000000 /dev/urandom >build/model.safetensors
+    local round sending kept=0
+    for round in 1 2 3; do              # one that was through before the kill says nothing
+        sm-endpoint upload -j 1 build "s3://models/k$round/" 2>/dev/null 3>&- &
+        sending=$!
+        until [ "$(find state/uploads -type f 2>/dev/null | wc -l)" -ge 2 ] || ! kill -0 "$sending" 2>/dev/null; do sleep 0.01; done
+        kill -9 "$sending" 2>/dev/null || true
+        wait "$sending" || true
+        sm-endpoint upload -v build "s3://models/k$round/" 2>err
+        cmp build/model.safetensors "state/s3/models/k$round/model.safetensors"
+        [ "$(find state/uploads -type f 2>/dev/null | wc -l)" -eq 0 ]
+        if grep -qE '[1-9] of 10 parts are there already' err; then kept=1; break; fi
+    done
+    [ "$kept" -eq 1 ]
+}
+
 @test "no secret in messages, journal, or command lines" {
     serve
     up one -v >out 2>err
