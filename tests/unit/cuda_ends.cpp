@@ -43,6 +43,19 @@ static problem make(enum gk_kind kind, int tokens, int cols, std::vector<int> ro
     return p;
 }
 
+/* Row 2 i + 1 becomes row 2 i, for ties. */
+static void pair_rows(weights &w, enum gk_kind kind)
+{
+    const size_t cols = (size_t)w.cols, row = kind <= GK_INT4_F16 ? cols / 2 : kind == GK_BF16 ? 2 * cols : cols, scale = kind <= GK_INT4_F16 ? cols / 16 : kind == GK_BF16 ? 0 : 4;
+    for (size_t r = 0; r + 1 < (size_t)w.m.rows; r += 2) {
+        memcpy((uint8_t *)(uintptr_t)w.m.data + (r + 1) * row, (const uint8_t *)w.m.data + r * row, row);
+        if (scale)
+            memcpy((uint8_t *)(uintptr_t)w.m.scale + (r + 1) * scale, (const uint8_t *)w.m.scale + r * scale, scale);
+        for (size_t k = 0; k < cols; k++)
+            w.value[(r + 1) * cols + k] = w.value[r * cols + k];
+    }
+}
+
 static void go(problem &p, const char *what)
 {
     const char *fault;
@@ -265,6 +278,7 @@ static void test_experts(enum gk_kind kind, int tokens, int experts, int top_k)
 {
     const int hidden = 96, wide = 64, dense = 48;
     problem p = make(GK_BF16, tokens, hidden, {experts});
+    pair_rows(p.w[0], GK_BF16);
     struct gk_linear &a = p.l.a.linear;
     struct gk_route &f = a.f.route;
     std::vector<float> scale = random_vector(&f.expert_scale, experts, "expert scale");
@@ -351,6 +365,7 @@ static void test_experts(enum gk_kind kind, int tokens, int experts, int top_k)
 static void test_head(enum gk_kind kind, int tokens, int vocab, bool logits)
 {
     problem p = make(kind, tokens, 64, {vocab});
+    pair_rows(p.w[0], kind);
     struct gk_linear &a = p.l.a.linear;
     int *banned = device<int>(2, "banned");
     a.epilogue = GK_HEAD, a.softcap = 30, a.finish = GK_BEST;
@@ -498,7 +513,7 @@ int main(void)
         test_ple(kind, 2, 64, 2);
         test_embed(kind);
     }
-    test_experts(GK_INT8, 2, 8, 2);
+    test_experts(GK_INT8, 2, 8, 3);
     test_experts(GK_INT4_F16, 100, 8, 4);
     test_head(GK_INT4_BF16, 1, 1000, true);
     test_head(GK_BF16, 3, 333, true);
