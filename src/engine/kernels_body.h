@@ -354,6 +354,29 @@ INLINE v16 whole_segments(enum weight_kind kind, enum st_dtype type, bool near, 
     return sum;
 }
 
+/* whole_segments of two rows, which share what is loaded of the activations. */
+INLINE void segments_of_two(enum weight_kind kind, enum st_dtype type, bool near, size_t distance, const struct matrix *w, size_t row, struct act a, v16 sum[2])
+{
+    const size_t bytes = SEGMENT / BLOCK * block_bytes(kind), stride = w->cols / BLOCK * block_bytes(kind);
+    const uint8_t *p = w->data + row * stride, *ahead = p + distance;
+    v16 s[2];
+
+    sum[0] = sum[1] = v_set(0);
+    for (size_t k = 0; k + SEGMENT <= w->cols; k += SEGMENT, p += bytes, ahead += 2 * bytes) {
+        const struct terms t = terms_at(a, k);
+        const v16 by = v_load(a.scale + k / BLOCK);
+        fetch(ahead, 2 * bytes / 64, near);
+        if (kind == W_INT4)
+            v_int4_sums2(p, stride, &t, s);
+        else
+            v_int8_sums2(p, stride, &t, s);
+#pragma GCC unroll 2
+        for (size_t r = 0; r < 2; r++)
+            sum[r] = v_fma(s[r], kind == W_INT4 ? v_mul(group_scales(type, w, row + r, k), by) : by, sum[r]);
+    }
+    fetch(ahead, (w->cols % SEGMENT * 2 * bytes / SEGMENT + 63) / 64, near);
+}
+
 #ifdef VEC_AVX512
 /* Four rows of 512 n + 128 columns of int4: their last 128 share one vector. */
 INLINE void four_rows_shared(enum st_dtype type, bool near, size_t distance, const struct matrix *w, size_t row, struct act a, float *y)
@@ -362,9 +385,14 @@ INLINE void four_rows_shared(enum st_dtype type, bool near, size_t distance, con
     const struct terms t = terms_at(a, k);
     v16 sum[4];
 
+    if (w->cols >= 2 * SEGMENT) {
+        segments_of_two(W_INT4, type, near, distance, w, row, a, sum);
+        segments_of_two(W_INT4, type, near, distance, w, row + 2, a, sum + 2);
+    } else {
 #pragma GCC unroll 4
-    for (size_t r = 0; r < 4; r++)
-        sum[r] = whole_segments(W_INT4, type, near, distance, w, row + r, a);
+        for (size_t r = 0; r < 4; r++)
+            sum[r] = whole_segments(W_INT4, type, near, distance, w, row + r, a);
+    }
     v_sum4_last(sum, v_int4_last(w->data + row * stride + k / 2, stride, &t),
         v_mul(v_last_scales(type, w->scale + row * scales + k / 16, scales), v_firsts(v_load(a.scale + k / BLOCK))), y);
 }
@@ -384,7 +412,13 @@ INLINE void four_rows(enum weight_kind kind, enum st_dtype type, bool near, size
         return;
     }
 #endif
-    for (size_t r = 0; r < 4; r++)
+    size_t r = 0;
+    for (; w->cols >= 2 * SEGMENT && r + 2 <= rows; r += 2) {
+        segments_of_two(kind, type, near, distance, w, row + r, a, sum + r);
+        sum[r] = last_columns(kind, type, w, row + r, a, sum[r]);
+        sum[r + 1] = last_columns(kind, type, w, row + r + 1, a, sum[r + 1]);
+    }
+    for (; r < 4; r++)
         sum[r] = r < rows ? last_columns(kind, type, w, row + r, a, whole_segments(kind, type, near, distance, w, row + r, a)) : v_set(0);
     v_sum4(sum, all);
     memcpy(y, all, rows * sizeof *y);

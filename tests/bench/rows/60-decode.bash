@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2016,SC2154 # jq's variables; what tests/bench/run and lib.bash set
 # gpu-decode on the CPU: builds of Gemma 3 270M (tests/peers/gemma3-270m.sh makes the checkpoint), and E2B's true shapes; the weights that decoding reads against a plain
-# read of the same memory by the same threads, a read for every four tokens (gpu-decode --bench).
+# read of the same memory by the same threads, a read for every four tokens (gpu-decode --bench), after a prompt of 16: K/V is no weights.
 real=${Q4_GEMMA3_270M:-$root/build/gemma-3-270m}
 
 speed() {       # ID OPTION…: $runs measurements, one a line, in a file
@@ -52,11 +52,11 @@ if wanted decode-270m || wanted decode-bf16 || wanted decode-int8 || wanted deco
         no_peer decode-270m "decoding Gemma 3 270M" "no checkpoint: tests/peers/gemma3-270m.sh makes it"
     else
         for build in emb4 int8emb4 fp8emb4; do "$root/pipelines/$build" --scale-dtype f16 "$real" "$work/270m-$build" 2>/dev/null || fail "cannot make the build $build"; done
-        share decode-270m-1 "decode 270M emb4, one thread" 0.8 0.9 --model "$work/270m-emb4" -j 1
-        share decode-270m-2 "decode 270M emb4, two threads" 0.75 0.85 --model "$work/270m-emb4" -j 2
-        share decode-bf16 "decode 270M bf16, one thread" 0.75 0.85 --model "$real" -j 1
-        share decode-int8 "decode 270M int8emb4, one thread" 0.75 0.85 --model "$work/270m-int8emb4" -j 1
-        share decode-fp8 "decode 270M fp8emb4, one thread" 0.75 0.85 --model "$work/270m-fp8emb4" -j 1
+        share decode-270m-1 "decode 270M emb4, one thread" 0.8 0.9 --model "$work/270m-emb4" -j 1 --prompt 16
+        share decode-270m-2 "decode 270M emb4, two threads" 0.75 0.85 --model "$work/270m-emb4" -j 2 --prompt 16
+        share decode-bf16 "decode 270M bf16, one thread" 0.75 0.85 --model "$real" -j 1 --prompt 16
+        share decode-int8 "decode 270M int8emb4, one thread" 0.75 0.85 --model "$work/270m-int8emb4" -j 1 --prompt 16
+        share decode-fp8 "decode 270M fp8emb4, one thread" 0.75 0.85 --model "$work/270m-fp8emb4" -j 1 --prompt 16
         if wanted batch; then speed batch-1 --model "$work/270m-emb4" -j 2; fi
         times batch-4 "batch of 4, 270M, two threads, against one stream" 1.8 2.5 .decode_tokens_per_s "$work/cost/batch-1.bench" .decode_tokens_per_s --model "$work/270m-emb4" -j 2 --batch 4
         times batch-16 "batch of 16, 270M, two threads, against one stream" 4 6 .decode_tokens_per_s "$work/cost/batch-1.bench" .decode_tokens_per_s --model "$work/270m-emb4" -j 2 --batch 16
