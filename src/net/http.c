@@ -1,3 +1,4 @@
+#define _GNU_SOURCE             /* ppoll: requests leave between two milliseconds, too */
 #include "net/http.h"
 
 #include <curl/curl.h>
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/clock.h"
 
@@ -279,8 +281,9 @@ static int wait_and_move(struct http_client *c, double wait, struct err *e)
     char drained[64];
     double until_timer = c->timer > 0 ? c->timer - clock_seconds() : wait;
     if (until_timer < wait) wait = until_timer > 0 ? until_timer : 0;
-    int got = poll(c->set, (nfds_t)c->n, (int)(wait * 1e3 + 0.999));
-    if (got < 0 && errno != EINTR && errno != EAGAIN) return err_errno(e, EXIT_BUG, "http: poll");
+    struct timespec limit = {(time_t)wait, (long)((wait - (double)(time_t)wait) * 1e9)};
+    int got = ppoll(c->set, (nfds_t)c->n, &limit, NULL);
+    if (got < 0 && errno != EINTR && errno != EAGAIN) return err_errno(e, EXIT_BUG, "http: ppoll");
     c->readable = clock_seconds();      /* now, and not when those before it have been read and understood */
     size_t n = c->n;
     memcpy(c->ready, c->set, n * sizeof *c->set);       /* the set changes while we act */

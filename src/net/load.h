@@ -1,9 +1,10 @@
 /* Load on an OpenAI-compatible server: request lines in, answer lines with timings out.
  *
- * Owns: when each request leaves (closed loop: as soon as one of `concurrency` places is free; open loop: request i at i / rate seconds,
+ * Owns: when each request leaves (closed loop: as soon as one of `concurrency` places is free, the first ones half a millisecond apart; open loop: request i at i / rate seconds,
  * whatever is still running, or after exponential gaps), the clock, the order of the output (the input's), and what is in memory: at most LOAD_WINDOW lines between the
  * oldest unanswered request and the newest, and about LOAD_BYTES of them.  Nothing is sent twice, but for
  * a wire that knows that a refused request was not run; its line counts those in `retries`, and its times begin at the first try.
+ * The caller's thread takes real-time priority where it may.
  * Three threads: one reads and prepares lines, the caller's moves bytes and reads the clock, one writes; so neither a slow producer nor a slow reader of
  * the output shifts a time.
  *
