@@ -296,7 +296,7 @@ load cloud
     [[ $output = *"plain http"* ]]
 }
 
-@test "moto accepts the calls and their signatures" {
+start_moto() {
     need_peer moto
     : >moto.log
     "$(dirname "$PEER")/moto_server" -H 127.0.0.1 -p 0 >moto.log 2>&1 3>&- &
@@ -308,9 +308,39 @@ load cloud
         sleep 0.1
     done
     export AWS_ENDPOINT_URL=http://127.0.0.1:$port
+}
+
+iam() {         # FORM
+    curl -sf --aws-sigv4 aws:amz:us-east-1:iam --user "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" -d "Version=2010-05-08&$1" "$AWS_ENDPOINT_URL/"
+}
+
+@test "moto accepts the calls" {
+    start_moto
     timeout 60 sm-endpoint up one --model a/b --instance ml.g4dn.xlarge --role "$ROLE" --image "$IMAGE" --poll 0.2 --expires 2h >out
     [ "$(cat out)" = one@us-east-1 ]
     sm-endpoint list --json | holds '.ours and .state == "InService"'
+    sm-endpoint delete one
+    [ -z "$(sm-endpoint list)" ]
+}
+
+@test "moto, which verifies every signature now, accepts them, and refuses a wrong secret" {
+    start_moto
+    iam 'Action=CreateUser&UserName=q4' >/dev/null
+    iam 'Action=PutUserPolicy&UserName=q4&PolicyName=all&PolicyDocument=%7B%22Version%22%3A%222012-10-17%22%2C%22Statement%22%3A%5B%7B%22Effect%22%3A%22Allow%22%2C%22Action%22%3A%22%2A%22%2C%22Resource%22%3A%22%2A%22%7D%5D%7D' >/dev/null
+    iam 'Action=CreateAccessKey&UserName=q4' >key
+    AWS_ACCESS_KEY_ID=$(grep -o '<AccessKeyId>[^<]*' key | cut -d '>' -f 2) AWS_SECRET_ACCESS_KEY=$(grep -o '<SecretAccessKey>[^<]*' key | cut -d '>' -f 2)
+    curl -sf -o /dev/null -H Content-Type:text/plain -d 0 "$AWS_ENDPOINT_URL/moto-api/reset-auth"
+    AWS_SECRET_ACCESS_KEY=wrong run -77 sm-endpoint list
+    [[ $output = *SignatureDoesNotMatch* ]]
+    timeout 60 sm-endpoint up one --model a/b --env 'WHO=é"x' --instance ml.g4dn.xlarge --role "$ROLE" --image "$IMAGE" --poll 0.2 >out
+    sm-endpoint list --json | holds '.ours and .state == "InService"'
+    echo '{"id":1,"messages":[{"role":"user","content":"hé"}],"max_tokens":3}' | { sm-invoke --endpoint one || true; } | holds '.status == 200'     # its answer is no completion
+    mkdir build
+    head -c 40000000 /dev/urandom >'build/a b+é.bin'
+    curl -sf --aws-sigv4 aws:amz:us-east-1:s3 --user "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" -H 'x-amz-content-sha256: UNSIGNED-PAYLOAD' -X PUT "$AWS_ENDPOINT_URL/models"
+    sm-endpoint upload build s3://models/x/
+    sm-endpoint upload -v build s3://models/x/ 2>err
+    grep -q 'is there already' err
     sm-endpoint delete one
     [ -z "$(sm-endpoint list)" ]
 }
