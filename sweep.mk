@@ -5,9 +5,12 @@
 #   make sweep MODEL=DIR BUILDS="text emb4"        a checkpoint on disk
 #   make sweep SERVER='vllm serve {build} --port {port}'   served by any OpenAI-compatible server, or SERVER=URL; beside gpu-serve's rows
 #   make sweep TARGET=rehearsal FAULTS="capacity:us-east-2 lag:30m" REGION=us-east-2,us-west-2     the cloud's sweep on this machine
+#   make sweep RUN=slurm JOB_GPUS=1                each chain a job of its own on a Slurm cluster (pipelines/slurm says more)
+#   make sweep TARGET=sagemaker -j4                as many endpoints at a time as the quota allows, at most four
 #   REPACK, SERVE, MEASURE                         more options for the recipes, the server, pipelines/measure
 #
-# A chain that fails does not stop the others; make exits non-zero at the end.  With -j chains overlap, but measurements do not.
+# A chain that fails does not stop the others; make exits non-zero at the end.  With -j chains overlap, but
+# measurements of what this machine serves do not.
 
 HERE := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 ifneq ($(origin BIN),file)
@@ -22,12 +25,16 @@ TARGET ?= local
 OUT ?= out
 SERVER ?=
 export OUT TARGET REPACK SERVE MEASURE SERVER
+RUN ?=
+# The limit of a chain's time as a Slurm job: an endpoint may take hours to come up, and what is left of it then is deleted.
+JOB_TIME ?= $(if $(filter rehearsal sagemaker,$(TARGET)),6:00:00,8:00:00)
+export JOB_TIME JOB_GPUS JOB_OPTIONS
 # What targets that are endpoints take: see the head of pipelines/targets/rehearsal.
 export INSTANCE REGION EXPIRES FAULTS
 
 SWEEP_PROGRAMS := st-extract q4-regrid emb-untie ct-pack ct-check gpu-decode gpu-serve sm-invoke tabulate $(if $(filter rehearsal sagemaker,$(TARGET)),sm-endpoint sm-local)
 # Not every script in pipelines/ makes a build.
-RECIPES := $(filter-out chain measure pair report publish status card,$(notdir $(shell find $(HERE)/pipelines -maxdepth 1 -type f -perm -u+x)))
+RECIPES := $(filter-out chain measure pair report publish status card slurm,$(notdir $(shell find $(HERE)/pipelines -maxdepth 1 -type f -perm -u+x)))
 TARGETS := $(notdir $(wildcard $(HERE)/pipelines/targets/*))
 # Shell text, expanded when a recipe runs: st-synth is built by then.  Another st-synth may make another model: another directory.
 SWEEP_MODEL = $(or $(MODEL),$(OUT)/source/$$(sha256sum <$(BIN)/st-synth | cut -c 1-16)/e2b-nano)
@@ -48,13 +55,21 @@ sweep: $(BUILDS:%=sweep-%)
 
 # The dash: the others go on.  pdeathsig: a chain ends, and stops its server, also when make is killed outright; that needs make as
 # its parent, so the shell is replaced.
+ifeq ($(RUN),slurm)
+$(BUILDS:%=sweep-%): sweep-jobs
+.PHONY: sweep-jobs
+sweep-jobs: sweep-source
+	-@exec setpriv --pdeathsig TERM -- env Q4BIN=$(abspath $(BIN)) $(HERE)/pipelines/slurm "$(SWEEP_MODEL)" $(BUILDS)
+else
 $(BUILDS:%=sweep-%): sweep-%: sweep-source
 	-@exec setpriv --pdeathsig TERM -- env Q4BIN=$(abspath $(BIN)) $(HERE)/pipelines/chain "$(SWEEP_MODEL)" $*
+endif
 
 sweep-source: $(SWEEP_PROGRAMS:%=$(BIN)/%) $(if $(MODEL),,$(BIN)/st-synth)
 	@for build in $(BUILDS); do case " $(RECIPES) " in *" $$build "*) ;; *) \
 	    echo "sweep: no build $$build: there are: $(sort $(RECIPES))" >&2; exit 64 ;; esac; done
 	@case " $(TARGETS) " in *" $(TARGET) "*) ;; *) echo "sweep: no target $(TARGET): there are: $(sort $(TARGETS))" >&2; exit 64 ;; esac
+	@case "$(RUN)" in '' | slurm) ;; *) echo "sweep: RUN=$(RUN): expected slurm, or nothing for this machine" >&2; exit 64 ;; esac
 	@model="$(SWEEP_MODEL)"; if [ ! -e "$$model" ]; then \
 	    if [ -n "$(MODEL)" ]; then echo "sweep: $$model: no such checkpoint" >&2; exit 66; fi; \
 	    mkdir -p "$$(dirname "$$model")"; $(BIN)/st-synth --size e2b -o "$$model"; fi

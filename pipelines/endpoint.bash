@@ -122,22 +122,50 @@ read_meter() {
         '{time: $now, name, region, instance, build: $build, seconds: (now - .created | round), usd}' >"$state/meter" || rm -f "$state/meter"
 }
 
+write_meter() {
+    if [ -s "$state/meter" ]; then
+        mkdir -p "$out"
+        cat "$state/meter" >>"$out/meter.jsonl"
+        jq -r --arg target "$target" '"\($target): \(.name)@\(.region) ran \(.seconds) s on \(.instance): USD \(.usd // "?") on the meter"' "$state/meter" >&2
+    fi
+}
+
 down() {
     local pid rc=0
     if [ -e "$state/guard" ]; then
         read_meter
         if pid=$(held); then kill "$pid" 2>/dev/null || true; fi
         while guarded; do sleep 0.1; done
-        if [ -s "$state/meter" ]; then
-            mkdir -p "$out"
-            cat "$state/meter" >>"$out/meter.jsonl"
-            jq -r --arg target "$target" '"\($target): \(.name)@\(.region) ran \(.seconds) s on \(.instance): USD \(.usd // "?") on the meter"' "$state/meter" >&2
-        fi
+        write_meter
         if held >/dev/null || [ ! -e "$state/guard.rc" ]; then rc=75; fi
     fi
     if [ -s "$state/name" ]; then withdraw "$(cat "$state/name")"; fi
     rm -f "$state"/{name,pid,guard,guard.rc,endpoint,endpoint.part,env,build,meter}
     [ "$rc" -eq 0 ] || die "$rc" "the guard did not end as it should: sm-endpoint list shows what runs"
+}
+
+# What the state directory names, from any machine: whoever held it is not asked, and may be dead.
+remove() {
+    local name
+    [ -s "$state/name" ] || return 0
+    name=$(cat "$state/name")
+    enter
+    if [ -s "$state/endpoint" ]; then
+        asked=$(cat "$state/endpoint")
+        read_meter
+    fi
+    "$bin/sm-endpoint" delete "$name" --region "${REGION:-us-east-2}" || die $? "$name: may still be there: sm-endpoint list shows what runs"
+    write_meter
+    withdraw "$name"
+    rm -rf "$state"
+}
+
+# How many endpoints the account may have at a time, of the types and in the regions that are asked for.
+places() {
+    local quota
+    enter
+    quota=$("$bin/sm-endpoint" quota --json --instance "${INSTANCE:-ml.g6.xlarge}" --region "${REGION:-us-east-2}") || [ $? -eq 1 ] || exit
+    jq -s 'map(.quota) | add // 0 | if . < 1 then 1 else . end' <<<"$quota"
 }
 
 main() {
@@ -151,7 +179,9 @@ main() {
             cat "$state/endpoint" ;;
         facts) facts "$@" ;;
         down) down ;;
+        remove) remove ;;
+        places) places ;;
         -h | --help) sed -n '2,/^set /{/^# \{0,1\}/s///p}' "$0" ;;
-        *) die 64 "${verb:-no verb}: expected up, url, facts or down" ;;
+        *) die 64 "${verb:-no verb}: expected up, url, facts, down, remove or places" ;;
     esac
 }

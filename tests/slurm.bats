@@ -1,0 +1,150 @@
+#!/usr/bin/env bats
+# make sweep RUN=slurm on a real cluster of one node (tests/slurm-node.sh): chains as jobs, and whatever ends a job, no endpoint stays.
+# run alone
+load lib
+
+QUICK='--short 4 --long 8 --repeats 1 --parallel-tokens 4 --batches 1 --concurrency 1 --parts replies'
+
+able() { [ "$(id -u)" = 0 ] && command -v slurmctld slurmd munged sbatch >/dev/null; }
+
+setup_file() {
+    able || return 0
+    SLURM_GPUS=2 "$ROOT/tests/slurm-node.sh" start "$BATS_FILE_TMPDIR/slurm" >"$BATS_FILE_TMPDIR/environment" 3>&-
+}
+
+teardown_file() {
+    if able; then "$ROOT/tests/slurm-node.sh" stop "$BATS_FILE_TMPDIR/slurm"; fi
+}
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    unset "${!AWS_@}" XDG_STATE_HOME MAKEFLAGS MAKELEVEL
+    able || skip "slurmctld, slurmd and munged are not installed, or this is not root: apt-get install slurm-wlm munge"
+    # shellcheck disable=SC1091
+    . "$BATS_FILE_TMPDIR/environment"
+    need_program sm-local sm-endpoint sm-invoke gpu-serve st-synth st-extract q4-regrid emb-untie ct-pack ct-check tabulate
+    OUT=$PWD/out
+}
+
+teardown() {
+    [ -z "${JOB:-}" ] || kill -9 -- -"$JOB" 2>/dev/null || true
+    [ -z "${LOCAL:-}" ] || { kill "$LOCAL" && wait "$LOCAL"; } 2>/dev/null || true
+    if able; then
+        scancel --me 2>/dev/null || true
+        pgrep -F "$BATS_FILE_TMPDIR/slurm/slurmd.pid" >/dev/null 2>&1 || slurmd -f "$SLURM_CONF" 3>&-         # a node that died comes back
+        for _ in $(seq 100); do if sinfo -h -o %T | grep -qx idle; then break; fi; sleep 0.1; done
+    fi
+}
+
+sweep() {       # VARIABLE=VALUE…
+    make -s -C "$ROOT" CONFIG="$Q4CONFIG" sweep RUN=slurm MODEL="$(model e2b)" BUILDS=text OUT="$OUT" MEASURE="$QUICK" "$@"
+}
+
+# A sweep in a process group of its own: JOB.  What it says is in sweep.log.
+begin() {       # VARIABLE=VALUE…
+    set -m
+    sweep TARGET=rehearsal "$@" >/dev/null 2>sweep.log 3>&- &
+    JOB=$!
+    set +m
+    until_up
+}
+LONG='--parts load --rates 0.5 --load-seconds 100'
+
+ended() {       # STATUS
+    local rc=0
+    wait "$JOB" || rc=$?
+    [ "$rc" -eq "$1" ]
+}
+
+# An account that the jobs use: an sm-local of this test.  Sets LOCAL.
+account() {     # OPTION…
+    sm-local --port 0 --state account "$@" >url 2>log 3>&- </dev/null &
+    LOCAL=$!
+    until [ -s url ]; do kill -0 "$LOCAL"; sleep 0.02; done
+    AWS_ENDPOINT_URL=$(cat url)
+    export AWS_ENDPOINT_URL AWS_ACCESS_KEY_ID=AKIDEXAMPLE AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY XDG_STATE_HOME=$PWD/journal AWS_EC2_METADATA_DISABLED=true
+}
+
+endpoints() { jq '[.regions[]?.endpoint // {} | keys[]] | length' account/state.json; }
+
+until_up() {
+    for _ in $(seq 300); do [ "$(endpoints 2>/dev/null || echo 0)" = 0 ] || return 0; sleep 0.1; done
+    return 1
+}
+
+until_gone() {
+    for _ in $(seq 300); do if [ "$(endpoints)" = 0 ] && ! pgrep -P "$LOCAL" >/dev/null; then return 0; fi; sleep 0.2; done
+    return 1
+}
+
+job_of() { squeue --me -h -n "q4-$(basename "$(model e2b)")-text" -o %A; }
+
+@test "two builds are two jobs with a GPU and a time limit each; results and table are as without; nothing stays" {
+    run -0 --separate-stderr sweep BUILDS="text emb4" JOB_GPUS=1 JOB_TIME=0:30:00
+    [[ $output = *"| text |"*"| emb4 |"* ]]
+    [[ $stderr = *"text: job "*"emb4: job "* ]]
+    local job
+    for job in $(sed -n 's/^slurm: [a-z0-9]*: job \([0-9]*\)$/\1/p' <<<"$stderr"); do
+        scontrol -o show job "$job" | grep 'JobState=COMPLETED' | grep 'TimeLimit=00:30:00' | grep -q 'gres:gpu:1'
+    done
+    holds '.build == "emb4" and .target == "local"' out/*/emb4.json
+    grep -q 'measure' out/*/text.slurm.log
+    [ -z "$(squeue --me -h)" ]
+    [ -z "$(find out -name '.*.state')" ]
+    ! pgrep -f "gpu-serve --model $OUT" >/dev/null
+}
+
+@test "a job that is refused, a runner that does not exist, no Slurm" {
+    run -2 --separate-stderr sweep JOB_OPTIONS=--partition=none
+    [[ $stderr = *"text: sbatch refused the job"* ]]
+    run -2 --separate-stderr sweep JOB_GPUS=many
+    [[ $stderr = *"JOB_GPUS many: expected a number"* ]]
+    run -2 --separate-stderr sweep RUN=cloud
+    [[ $stderr = *"RUN=cloud: expected slurm"* ]]
+}
+
+@test "cancelled while the endpoint is being created: it is deleted once that is possible; the sweep fails and says so" {
+    account --fault lag:20m --speed 120
+    begin
+    scancel "$(job_of)"
+    ended 2
+    grep -q 'text: job [0-9]*: CANCELLED' sweep.log
+    until_gone
+    [ -z "$(find out -name '.*.state')" ]
+    [ -z "$(squeue --me -h)" ]
+}
+
+@test "the node dies with the endpoint up: it is deleted from the machine that submitted" {
+    account --speed 600
+    begin MEASURE="$LONG"
+    until grep -q 'measure$' out/*/text.slurm.log; do sleep 0.1; done
+    "$ROOT/tests/slurm-node.sh" kill "$BATS_FILE_TMPDIR/slurm"
+    [ "$(endpoints)" = 1 ]
+    ended 2
+    grep -q 'text: job [0-9]*: NODE_FAIL' sweep.log
+    until_gone
+    holds '.name | startswith("q4-text-")' out/meter.jsonl
+}
+
+@test "make told to end: its jobs are cancelled, the endpoint is deleted" {
+    account --speed 600
+    begin MEASURE="$LONG"
+    kill -TERM -- -"$JOB"
+    wait "$JOB" || true
+    until_gone
+    for _ in $(seq 100); do [ -n "$(squeue --me -h)" ] || break; sleep 0.1; done
+    [ -z "$(squeue --me -h)" ]
+}
+
+@test "the machine that submitted is gone, and the job is killed: the job that waits for its end deletes the endpoint" {
+    account --speed 600
+    begin MEASURE="$LONG"
+    kill -9 -- -"$JOB"
+    local p
+    for p in $(pgrep -f "pipelines/slurm $(model e2b)") $(pgrep -f 'sm-endpoint guard'); do
+        if tr '\0' '\n' 2>/dev/null <"/proc/$p/environ" | grep -qxF "AWS_ENDPOINT_URL=$AWS_ENDPOINT_URL"; then kill -9 "$p"; fi
+    done
+    [ "$(endpoints)" = 1 ]
+    scancel "$(job_of)"
+    until_gone
+}
