@@ -139,9 +139,13 @@ down() {
         write_meter
         if held >/dev/null || [ ! -e "$state/guard.rc" ]; then rc=75; fi
     fi
+    if [ "$rc" -ne 0 ]; then
+        echo "$target: the guard did not end as it should: deleting its endpoint from here" >&2
+        remove
+        return
+    fi
     if [ -s "$state/name" ]; then withdraw "$(cat "$state/name")"; fi
     rm -f "$state"/{name,pid,guard,guard.rc,endpoint,endpoint.part,env,build,meter}
-    [ "$rc" -eq 0 ] || die "$rc" "the guard did not end as it should: sm-endpoint list shows what runs"
 }
 
 # What the state directory names, from any machine: whoever held it is not asked, and may be dead.

@@ -66,6 +66,18 @@ until_up() {    # an endpoint exists
     [ "$(endpoints)" = 0 ]
 }
 
+@test "-j3 and a quota of two: two endpoints at a time, never three; all builds are measured" {
+    account --fault quota:ml.g6.xlarge=2 --speed 300
+    (while sleep 0.1; do endpoints 2>/dev/null; done >counts) 3>&- &
+    local watcher=$!
+    run -0 --separate-stderr sweep -j3 BUILDS="text emb4 ple4"
+    kill "$watcher"
+    [ "$(sort -n counts | tail -n 1)" = 2 ]
+    [ "$(wc -l <out/meter.jsonl)" -eq 3 ]
+    for build in text emb4 ple4; do holds '.machine.instance == "ml.g6.xlarge"' out/*/$build.json; done
+    [ "$(endpoints)" = 0 ]
+}
+
 @test "a build that does not come up: the sweep fails with the container's error, nothing stays" {
     account --fault fail:gpu-out-of-memory --speed 600
     run ! --separate-stderr sweep

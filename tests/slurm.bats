@@ -136,15 +136,33 @@ job_of() { squeue --me -h -n "q4-$(basename "$(model e2b)")-text" -o %A; }
     [ -z "$(squeue --me -h)" ]
 }
 
-@test "the machine that submitted is gone, and the job is killed: the job that waits for its end deletes the endpoint" {
+# All processes of the job, and of this account; the node's own live.
+kill_job() {
+    local p variables all=()
+    for p in $(ps -e -o pid=); do
+        variables=$({ tr '\0' '\n' <"/proc/$p/environ"; } 2>/dev/null) || continue
+        if grep -qxF "AWS_ENDPOINT_URL=$AWS_ENDPOINT_URL" <<<"$variables" && grep -q '^SLURM_JOB_ID=' <<<"$variables"; then all+=("$p"); fi
+    done
+    kill -9 "${all[@]}"                 # at once: none may notice that another is gone
+}
+
+@test "the machine that submitted is gone, and all of the job is killed: the job that waits for its end deletes the endpoint" {
     account --speed 600
     begin MEASURE="$LONG"
+    for _ in $(seq 200); do if pgrep -f 'sm-invoke --endpoint q4-text-.* --rate 0.5' >/dev/null; then break; fi; sleep 0.1; done   # nothing new is started for a while
+    sleep 0.5
     kill -9 -- -"$JOB"
-    local p
-    for p in $(pgrep -f "pipelines/slurm $(model e2b)") $(pgrep -f 'sm-endpoint guard'); do
-        if tr '\0' '\n' 2>/dev/null <"/proc/$p/environ" | grep -qxF "AWS_ENDPOINT_URL=$AWS_ENDPOINT_URL"; then kill -9 "$p"; fi
-    done
+    pkill -9 -f "pipelines/slurm $(model e2b)" || true
+    kill_job
     [ "$(endpoints)" = 1 ]
-    scancel "$(job_of)"
     until_gone
+}
+
+@test "the guard is killed, the chain is not: it deletes the endpoint itself" {
+    account --speed 600
+    begin MEASURE="$LONG"
+    pkill -9 -f "sm-endpoint guard -- .*/targets/rehearsal hold q4-text-"
+    ended 2
+    until_gone
+    grep -q 'deleting its endpoint from here' sweep.log
 }
