@@ -126,7 +126,7 @@ write_meter() {
     if [ -s "$state/meter" ]; then
         mkdir -p "$out"
         cat "$state/meter" >>"$out/meter.jsonl"
-        jq -r --arg target "$target" '"\($target): \(.name)@\(.region) ran \(.seconds) s on \(.instance): USD \(.usd // "?") on the meter"' "$state/meter" >&2
+        jq -r --arg target "$target" '"\($target): \(.name)@\(.region) ran \(.seconds) s on \(.instance): \(if .usd then "USD \(.usd * 10000 | round / 10000) on the meter" else "price unknown" end)"' "$state/meter" >&2
     fi
 }
 
