@@ -150,10 +150,8 @@ int cuda_load(struct cuda *c, const struct gemma *g, const struct weights *w, co
 {
     struct passes *p = &c->passes;
 
-    if (o->exact)
-        return err_set(e, EXIT_UNAVAILABLE, "--math exact: a GPU multiplies int4 weights unrounded: use --math fast, or --device cpu");
     c->g = g;
-    if (passes_init(p, c->device, g, w, c->memory.ple, e))
+    if (passes_init(p, c->device, g, w, o->exact, c->memory.ple, e))
         return -1;
     pages_init(&c->pages, g, o->max_context, PASS_TOKENS);
     const size_t entries = PAGES_SEQS * c->pages.ld;
@@ -394,7 +392,8 @@ int cuda_step(struct cuda *c, struct engine_item *item, size_t n, struct err *e)
 
 /* --- what each kernel takes ------------------------------------------------------------------------------------------ */
 
-enum { PROFILE_RUNS = 10 };
+enum { PROFILE_RUNS = 20 };
+#define PROFILE_US 2e5          /* enough: a kernel that is so slow needs no repeating */
 
 static struct cuda_part *part_named(struct cuda_part *part, size_t *n, const char *name)
 {
@@ -415,16 +414,23 @@ int cuda_profile(struct cuda *c, struct engine_item *item, struct cuda_part part
         return -1;
     fill_params(c, &token, 1, NULL, 0);
     int failed = raise_params(c, 1, e) || pass_layers(&pass, &c->passes, 1, e) || pass_head(&pass, &c->passes, 1, NULL, false, e);
-    for (int run = 0; run <= PROFILE_RUNS; run++)       /* the first only warms up */
+    double all = 0;
+    int runs = 0;
+    for (bool warm = false; !failed && runs < PROFILE_RUNS && (!runs || all < PROFILE_US); warm = true) {
+        runs += warm;
         for (size_t i = 0; i < pass.n && !failed; i++) {
             double us;
             struct cuda_part *p = part_named(part, n, pass.launch[i].label);
             failed = device_timed(c->device, &pass.launch[i], &us, e);
-            if (run == 1)
+            all += us;
+            if (!warm)
                 p->kernels++, p->bytes += pass.launch[i].bytes;
-            if (run)
-                p->us += us / PROFILE_RUNS;
+            else
+                p->us += us;
         }
+    }
+    for (size_t i = 0; i < *n; i++)
+        part[i].us /= runs ? runs : 1;
     pass_free(&pass);
     return failed ? -1 : 0;
 }

@@ -295,12 +295,12 @@ struct params params_of(const struct passes *p, int tokens)
     return o;
 }
 
-int passes_init(struct passes *p, struct device *d, const struct gemma *g, const struct weights *w, bool ple_on_device, struct err *e)
+int passes_init(struct passes *p, struct device *d, const struct gemma *g, const struct weights *w, bool exact, bool ple_on_device, struct err *e)
 {
     const struct matrix *const global[] = {&w->embed, &w->head, &w->ple_table, &w->ple_model_projection};
     struct stored s;
 
-    *p = (struct passes){.g = g, .w = *w, .device = d, .shape = {device_facts(d)->sms}};
+    *p = (struct passes){.g = g, .w = *w, .device = d, .exact = exact, .shape = {device_facts(d)->sms}};
     for (size_t i = 0; i < sizeof global / sizeof *global; i++)
         if (global[i]->rows && stored_as(global[i], &s, e))
             return -1;
@@ -354,7 +354,7 @@ static struct gk_launch linear(const struct making *m, const char *label, const 
     struct err none = {0};
 
     (void)stored_as(w, &s, &none);      /* passes_init looked */
-    l.a.linear = (struct gk_linear){.kind = s.kind, .scale_shift = s.shift, .tokens = m->tokens, .cols = (int)w->cols, .x = x, .ldx = ldx, .m = {gk_of(w)}, .segments = 1,
+    l.a.linear = (struct gk_linear){.kind = s.kind, .scale_shift = s.shift, .rounded = m->p->exact, .tokens = m->tokens, .cols = (int)w->cols, .x = x, .ldx = ldx, .m = {gk_of(w)}, .segments = 1,
         .epilogue = GK_STORE, .y = m->p->y, .ldy = m->p->ldy, .eps = (float)m->p->g->eps, .count = m->p->count, .token = tokens_of(m)};
     return l;
 }

@@ -27,6 +27,7 @@ struct passes {
     uint16_t *k, *v;            /* the pool */
     struct graph graph;
     bool experts_apart;
+    bool exact;                 /* int4 weights rounded as the source has them */
     struct rope rope[GEMMA_MAX_LAYERS]; int ropes, rope_of[GEMMA_MAX_LAYERS];
     const int *banned; int n_banned;    /* on the device */
 
@@ -49,7 +50,7 @@ struct params { size_t token, angles[GEMMA_MAX_LAYERS], from, bytes; };
 struct params params_of(const struct passes *p, int tokens);
 
 /* Everything but the K/V pool.  w is as weights_load left it with cuda_memory(). */
-int passes_init(struct passes *p, struct device *d, const struct gemma *g, const struct weights *w, bool ple_on_device, struct err *e) MUST_CHECK;
+int passes_init(struct passes *p, struct device *d, const struct gemma *g, const struct weights *w, bool exact, bool ple_on_device, struct err *e) MUST_CHECK;
 void passes_free(struct passes *p);     /* what is not the device's */
 
 struct pass {

@@ -1,4 +1,5 @@
 #include "engine/engine.h"
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -289,6 +290,13 @@ void seq_free(struct seq *s)
 long seq_position(const struct seq *s) { return s->position; }
 long seq_capacity(const struct seq *s) { return s->capacity; }
 uint64_t engine_kv_bytes(const struct engine *en, long n) { return en->cuda ? cuda_kv_bytes(en->cuda, n) : kv_bytes(&en->g, n); }
+long engine_kv_tokens(const struct engine *en, long n)
+{
+    const double full = (double)engine_kv_bytes(en, en->max_context) / (double)en->max_context;
+
+    return en->cuda ? (long)ceil((double)engine_kv_bytes(en, n) / full) : n;
+}
+
 uint64_t engine_kernels_run(const struct engine *en) { return en->cuda ? cuda_kernels_run(en->cuda) : 0; }
 
 struct read_job { const uint8_t *from; size_t n; atomic_uint_fast64_t sum; };

@@ -72,6 +72,9 @@ long seq_position(const struct seq *s); /* tokens it holds */
 long seq_capacity(const struct seq *s);
 /* Bytes that a sequence of n tokens occupies. */
 uint64_t engine_kv_bytes(const struct engine *en, long n);
+/* What it takes of a room for K/V that is counted in tokens of a sequence of full length: on a GPU, whose room is not to be overdrawn, more than n where windows make long
+ * sequences cheaper; on the CPU n. */
+long engine_kv_tokens(const struct engine *en, long n);
 
 /* Looks at every token of an item, called on the stepping thread in order of position.  A non-zero return ends the step with -1 (the callee fills e). */
 struct engine_watch {

@@ -46,15 +46,15 @@ struct batch {
 
 /* --- the queue ------------------------------------------------------------------------------------------------------ */
 
-static long kv_of(const struct request *r)
+static long kv_of(const struct batch *b, const struct request *r)
 {
-    return (long)r->n_ids + r->max_tokens;
+    return engine_kv_tokens(b->en, (long)r->n_ids + r->max_tokens);
 }
 
 int batch_submit(struct batch *b, const struct request *r, size_t n, const struct batch_client *c, struct err *e)
 {
     for (size_t i = 0; i < n; i++)
-        if (kv_of(&r[i]) > b->o.kv_tokens)
+        if (kv_of(b, &r[i]) > b->o.kv_tokens)
             return err_set(e, EXIT_DATA, "max_tokens: %zu prompt tokens and max_tokens %ld exceed the server's %ld KV tokens: lower max_tokens",
                 r[i].n_ids, r[i].max_tokens, b->o.kv_tokens);
     pthread_mutex_lock(&b->lock);
@@ -67,7 +67,7 @@ int batch_submit(struct batch *b, const struct request *r, size_t n, const struc
         *j = (struct job){.client = *c, .left = n};
         for (size_t i = 0; i < n; i++) {
             struct member *m = xcalloc(1, sizeof *m);
-            *m = (struct member){.job = j, .index = i, .gen = gen_new(b->en, &r[i]), .kv = kv_of(&r[i]), .submitted = clock_seconds()};
+            *m = (struct member){.job = j, .index = i, .gen = gen_new(b->en, &r[i]), .kv = kv_of(b, &r[i]), .submitted = clock_seconds()};
             *b->last = m;
             b->last = &m->next;
         }
