@@ -218,7 +218,7 @@ bench: all $(TOOLS)
 
 ## check-gpu: what only a GPU can show: models against the CPU, compute-sanitizer, tokens/s and each kernel's bandwidth; skips, visibly, where there is none
 .PHONY: check-gpu
-check-gpu: all $(TOOLS)
+check-gpu: all $(TOOLS) $(if $(CUDA),$(GPU_UNIT) $(BUILD)/lab)
 	@tests/check-gpu
 
 ## valgrind: the unit tests under valgrind; U=REGEX picks tests
