@@ -10,12 +10,10 @@ notes=$(find build/cov/src -name '*.gcno' 2>/dev/null)
 [ -n "$notes" ] || { echo "messages.sh: nothing was built to count: make coverage" >&2; exit 66; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-top=$PWD
-(cd "$work" && sed "s,^,$top/," <<<"$notes" | xargs -n 16 gcov -bcm -r -s "$top" >/dev/null 2>&1) || true
 
 # gcov -bc: "count:line:text", then "call N returned M" or "call N never executed" for each call on that line.  A call that spreads over lines is counted on its
 # first; the text is joined up to the semicolon.
-awk '
+xargs -n 16 gcov -bcmt <<<"$notes" 2>/dev/null | awk '
     function flush() {
         if (text ~ /(^|[^a-z_])(err_set|err_errno|die_msg|warn_msg|opt_usage|REFUSE|fault|die)\(/ && text ~ /"/) {
             n++
@@ -23,7 +21,7 @@ awk '
         }
         text = ""
     }
-    FNR == 1 { flush(); file = FILENAME; sub(/.*\//, "", file); sub(/\.gcov$/, "", file); gsub(/#/, "/", file) }
+    /^ *-: *0:Source:/ { flush(); file = $0; sub(/.*Source:/, "", file); next }
     /^call/ { calls++; if (/never executed/) never++; next }
     /^(branch|function|unconditional)/ { next }
     {
@@ -33,7 +31,7 @@ awk '
         if (text != "" && open) { text = text " " body } else { flush(); text = body; line = number; calls = never = 0; dead = is_dead }
         open = body !~ /[;{}]$/
     }
-    END { flush(); printf "%d %d\n", unmade, n >"/dev/stderr" }' "$work"/*.gcov >"$work/list" 2>"$work/count"
+    END { flush(); printf "%d %d\n", unmade, n >"/dev/stderr" }' >"$work/list" 2>"$work/count"
 
 machine='no memory|out of memory|no process|no pipe|no threads|no more threads|cannot be locked|EXIT_BUG'
 grep -vE "$machine" "$work/list" | grep -E '^(src|cuda)/' >"$work/plain" || true
