@@ -209,3 +209,33 @@ plan_with() {   # STREAM FILTER
     refused 65 "a plan has no values to compare with" ct-check b --against plan
     none_failed
 }
+
+@test "request lines and directories that the engine does not take" {
+    local dir said
+    dir=$(model gemma3)
+    line() {    # JSON TEXT [DIRECTORY]
+        said=$("$BIN/gpu-decode" -q --device cpu --model "${3:-$dir}" <<<"$1" 2>/dev/null | jq -r .error)
+        [[ $said = *"$2"* ]] || { echo "$1: expected \"$2\", found \"$said\""; FAILED=1; }
+    }
+    mkdir bare
+    cp "$dir"/{config.json,model.safetensors} bare/
+    line '{"prompt":"x","ignore_eos":1}' "ignore_eos: neither true nor false"
+    line '{"prompt":"x","logit_bias":[]}' "logit_bias: not an object of token ids"
+    line '{"prompt":"x","logit_bias":{"3":200}}' "the bias of 3 is no number within -100 to 100"
+    line '{"prompt":"x","top_logprobs":2}' 'top_logprobs: needs "logprobs": true'
+    line '{"prompt":"x","stop":"a\u0000b"}' "a stop string holds U+0000"
+    line '{"prompt":"x","stop":["1","2","3","4","5","6","7","8","9","10","11","12","13","14","15","16","17"]}' "stop: more than 16 strings"
+    line '{"prompt":""}' "prompt: empty"
+    line '{"prompt_ids":[2],"stop":"x"}' "stop: the model has no tokenizer.json" bare
+    line '{"messages":[{"role":"user","content":"x"}]}' "messages: the model has no tokenizer.json: give prompt_ids" bare
+    refused 66 "not a directory: give the directory that holds config.json" gpu-decode --model "$dir/config.json"
+    refused 64 "--json and --gpu belong to --info" gpu-decode --model "$dir" --json
+    "$BIN/gpu-decode" -q --device cpu --model "$dir" --logits l <<<'{"prompt_ids":[2]}' | grep -F "id: --logits and --trace name their tensors by it" || FAILED=1
+    echo '{"eos_token_id": "x"}' >bare/generation_config.json
+    refused 65 "holds something that is no token id" gpu-decode --device cpu --model bare
+    echo '[]' >bare/generation_config.json
+    refused 65 "no JSON object" gpu-decode --device cpu --model bare
+    : >key
+    refused 65 "holds no API key: one line is expected" gpu-serve --model "$dir" --port 0 --api-key-file key
+    none_failed
+}
