@@ -2,14 +2,14 @@
 #include "cuda/kernels.h"
 #include "cuda/table.cuh"
 
-/* kernels.h: compute capability 9 and up. */
+/* Do the kernels that run here wait for the ones before them (device.cuh: compiled for 9.0 and up; code for older GPUs that the driver translated does not)? */
 static bool starts_early()
 {
-    static const int major = [] {
-        int device = 0, n = 0;
-        return cudaGetDevice(&device) == cudaSuccess && cudaDeviceGetAttribute(&n, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess ? n : 0;
+    static const bool yes = [] {
+        cudaFuncAttributes f = {};
+        return cudaFuncGetAttributes(&f, gk_finish_kernel()) == cudaSuccess && f.ptxVersion >= 90;
     }();
-    return major >= 9;
+    return yes;
 }
 
 const char *gk_cuda_launch(const struct gk_launch *l, void *stream)
