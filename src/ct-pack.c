@@ -19,7 +19,7 @@
 #include "tensor/stream.h"
 
 #define TILE_GROUPS 32768               /* int4: 1 MiB of values' worth of blocks a step */
-#define TILE_VALUES ((size_t)1 << 21)   /* 8-bit: 4 MiB of rows a step */
+#define TILE_VALUES ((size_t)1 << 19)   /* 8-bit: 1 MiB of rows a step, a pipe's capacity */
 
 struct settings {
     const char *out, *linears, *expect;
@@ -27,15 +27,20 @@ struct settings {
     long shard_size, jobs;
 };
 
-/* One file's hash for the manifest, made behind the writing. */
+/* One file's hash for the manifest. */
 struct sum { char *name; char hex[SHA256_HEX]; };
 
+/* A shard's hash, made behind the writing: of the bytes that are complete from its beginning on. */
 struct hashing {
     pthread_t thread;
-    bool running, failed;
+    pthread_mutex_t lock;
+    pthread_cond_t more;
+    bool running, given_up;
+    uint64_t ready;             /* bytes that are complete; under the lock, as given_up is */
     int fd;
     uint64_t n;
     struct sum *sum;
+    bool failed;
     struct err e;
 };
 
@@ -48,7 +53,9 @@ struct build {
     struct par *par;
     int fd;                             /* of the shard being written, -1 = none */
     size_t shard;
-    struct hashing hashing;
+    size_t *order, at;                  /* the build's tensors as they lie in the shards; the first that is not complete */
+    uint64_t *filled;                   /* bytes that are there of each */
+    struct hashing hashing[2];          /* of that shard, and of the one before, which may not be finished */
     struct sum *sum; size_t n_sums;
     struct err *e;
 };
@@ -63,17 +70,32 @@ static struct sum *add_sum(struct build *b, const char *name)
     return s;
 }
 
+/* How many bytes are complete, once there are more than `have` or all; fewer when the build is given up. */
+static uint64_t wait_for_more(struct hashing *h, uint64_t have)
+{
+    pthread_mutex_lock(&h->lock);
+    while (h->ready < h->n && h->ready < have + IO_CHUNK && !h->given_up)
+        pthread_cond_wait(&h->more, &h->lock);
+    uint64_t ready = h->given_up ? 0 : h->ready;
+    pthread_mutex_unlock(&h->lock);
+    return ready;
+}
+
 static void *hash_file(void *arg)
 {
     struct hashing *h = arg;
     struct sha256 *s = sha256_new();
     char *buf = xmalloc(IO_CHUNK);
 
-    for (uint64_t at = 0, k; at < h->n && !h->failed; at += k) {
-        k = h->n - at < IO_CHUNK ? h->n - at : IO_CHUNK;
-        h->failed = io_pread_full(h->fd, buf, k, at, h->sum->name, &h->e) != 0;
-        if (!h->failed)
-            sha256_add(s, buf, k);
+    for (uint64_t at = 0, ready; at < h->n && !h->failed; ) {
+        ready = wait_for_more(h, at);
+        h->failed = ready <= at;
+        for (uint64_t k; at < ready && !h->failed; at += k) {
+            k = ready - at < IO_CHUNK ? ready - at : IO_CHUNK;
+            h->failed = io_pread_full(h->fd, buf, k, at, h->sum->name, &h->e) != 0;
+            if (!h->failed)
+                sha256_add(s, buf, k);
+        }
     }
     sha256_hex(s, h->sum->hex);
     free(buf);
@@ -81,40 +103,128 @@ static void *hash_file(void *arg)
     return NULL;
 }
 
-static int hash_result(struct build *b)
+static void set_ready(struct hashing *h, uint64_t ready, bool given_up)
 {
-    return b->hashing.failed ? err_set(b->e, b->hashing.e.code, "%s", b->hashing.e.msg) : 0;
+    pthread_mutex_lock(&h->lock);
+    h->given_up |= given_up;
+    if (ready > h->ready)
+        h->ready = ready;
+    pthread_cond_signal(&h->more);
+    pthread_mutex_unlock(&h->lock);
 }
 
-static int wait_for_hash(struct build *b)
+static struct hashing *hashing_of(struct build *b, size_t shard)
 {
-    if (!b->hashing.running)
-        return 0;
-    pthread_join(b->hashing.thread, NULL);
-    b->hashing.running = false;
-    return hash_result(b);
+    return &b->hashing[shard % 2];
 }
 
-/* The shard is complete: hash it and bring it to disk while the next one is written. */
-static int finish_shard(struct build *b)
+/* Without another thread it is hashed when it is complete. */
+static void start_hashing(struct build *b)
 {
     const struct ct_shard *s = &b->shards->shard[b->shard];
+    struct hashing *h = hashing_of(b, b->shard);
+
+    *h = (struct hashing){.fd = b->fd, .n = s->file_bytes, .sum = add_sum(b, s->name)};
+    pthread_mutex_init(&h->lock, NULL);
+    pthread_cond_init(&h->more, NULL);
+    h->running = pthread_create(&h->thread, NULL, hash_file, h) == 0;
+}
+
+static int end_hashing(struct build *b, struct hashing *h)
+{
+    if (!h->running)
+        return 0;
+    pthread_join(h->thread, NULL);
+    h->running = false;
+    return h->failed ? err_set(b->e, h->e.code, "%s", h->e.msg) : 0;
+}
+
+/* The shard is complete: what is left of it is hashed and brought to disk while the next one is written. */
+static int finish_shard(struct build *b)
+{
+    struct hashing *h = hashing_of(b, b->shard);
 
     if (b->fd < 0)
         return 0;
-    if (wait_for_hash(b))
-        return -1;
-    b->hashing = (struct hashing){.fd = b->fd, .n = s->file_bytes, .sum = add_sum(b, s->name)};
     b->fd = -1;
-    if (pthread_create(&b->hashing.thread, NULL, hash_file, &b->hashing) != 0) {
-        hash_file(&b->hashing);
-        return hash_result(b);
-    }
-    b->hashing.running = true;
-    return 0;
+    set_ready(h, h->n, false);
+    if (!h->running)
+        hash_file(h);
+    if (h->failed && !h->running)
+        return err_set(b->e, h->e.code, "%s", h->e.msg);
+    return end_hashing(b, hashing_of(b, b->shard + 1));
+}
+
+static int wait_for_hashes(struct build *b)
+{
+    int rc = end_hashing(b, &b->hashing[0]);
+
+    return end_hashing(b, &b->hashing[1]) || rc ? -1 : 0;
+}
+
+/* Of a build that is given up: the error that ended it stands. */
+static void abandon_hashes(struct build *b)
+{
+    struct err ignored = {0, ""}, *e = b->e;
+
+    b->e = &ignored;
+    for (int i = 0; i < 2; i++)
+        if (b->hashing[i].running)
+            set_ready(&b->hashing[i], 0, true);
+    (void)wait_for_hashes(b);
+    b->e = e;
 }
 
 /* --- bytes to their places -------------------------------------------------------------------------------------------- */
+
+static void le64(uint64_t v, uint8_t out[8])
+{
+    for (int i = 0; i < 8; i++)
+        out[i] = (uint8_t)(v >> 8 * i);
+}
+
+/* n more bytes of tensor t are there: how far is the shard complete? */
+static void fill(struct build *b, size_t t, uint64_t n)
+{
+    const struct ct_place *place = b->shards->place;
+    const struct st_tensor *all = b->plan->out->t;
+
+    b->filled[t] += n;
+    if (b->at == b->plan->out->n || (b->order[b->at] != t && b->filled[b->order[b->at]] < all[b->order[b->at]].nbytes))
+        return;
+    while (b->at < b->plan->out->n && place[b->order[b->at]].shard == b->shard && b->filled[b->order[b->at]] == all[b->order[b->at]].nbytes)
+        b->at++;
+    if (b->at < b->plan->out->n && place[b->order[b->at]].shard == b->shard)
+        set_ready(hashing_of(b, b->shard), place[b->order[b->at]].offset + b->filled[b->order[b->at]], false);
+}
+
+static int put(struct build *b, size_t t, uint64_t offset, const void *buf, size_t n)
+{
+    const struct ct_place *p = &b->shards->place[t];
+    int rc = io_pwrite_full(b->fd, buf, n, p->offset + offset, b->shards->shard[p->shard].name, b->e);
+
+    if (!rc)
+        fill(b, t, n);
+    return rc;
+}
+
+/* The shapes of packed modules lie first in a shard and are known: written at once, they hold nothing up. */
+static int put_shapes(struct build *b)
+{
+    int rc = 0;
+
+    for (const struct ct_step *s = b->plan->step; s < b->plan->step + b->plan->n_steps; s++)
+        for (uint64_t m = 0; !rc && s->action == CT_SPLIT && m < s->modules; m++) {
+            size_t t = s->first + m * s->parts + 2;
+            uint8_t shape[16];
+
+            le64(s->rows, shape);
+            le64(s->cols, shape + 8);
+            if (b->shards->place[t].shard == b->shard)
+                rc = put(b, t, 0, shape, sizeof shape);
+        }
+    return rc;
+}
 
 static int start_shard(struct build *b, size_t shard)
 {
@@ -123,8 +233,13 @@ static int start_shard(struct build *b, size_t shard)
     if (finish_shard(b))
         return -1;
     b->shard = shard;
+    while (b->at < b->plan->out->n && b->shards->place[b->order[b->at]].shard < shard)
+        b->at++;
     b->fd = outdir_fd(b->dir, s->name, s->file_bytes, b->e);
-    return b->fd < 0 ? -1 : io_pwrite_full(b->fd, s->head, s->n_head, 0, s->name, b->e);
+    if (b->fd < 0 || io_pwrite_full(b->fd, s->head, s->n_head, 0, s->name, b->e))
+        return -1;
+    start_hashing(b);
+    return put_shapes(b);
 }
 
 /* n bytes of the build's tensor `t`, from `offset` within it. */
@@ -135,7 +250,7 @@ static int place(struct build *b, size_t t, uint64_t offset, const void *buf, si
     if ((b->fd < 0 || p->shard != b->shard) && start_shard(b, p->shard))
         return -1;
     progress_add(n);
-    return io_pwrite_full(b->fd, buf, n, p->offset + offset, b->shards->shard[p->shard].name, b->e);
+    return put(b, t, offset, buf, n);
 }
 
 static int copy(struct build *b, const struct ct_step *s)
@@ -152,21 +267,6 @@ static int copy(struct build *b, const struct ct_step *s)
     }
     free(buf);
     return rc;
-}
-
-static void le64(uint64_t v, uint8_t out[8])
-{
-    for (int i = 0; i < 8; i++)
-        out[i] = (uint8_t)(v >> 8 * i);
-}
-
-static int place_shape(struct build *b, size_t t, uint64_t rows, uint64_t cols)
-{
-    uint8_t shape[16];
-
-    le64(rows, shape);
-    le64(cols, shape + 8);
-    return place(b, t, 0, shape, sizeof shape);
 }
 
 /* Blocks of one module. */
@@ -191,20 +291,40 @@ static int split(struct build *b, const struct ct_step *s)
     for (uint64_t m = 0; !rc && m < s->modules; m++) {
         size_t first = s->first + m * s->parts;
 
-        rc = split_module(b, first, s->rows * s->cols / Q4_GROUP, blocks, packed, scales) || place_shape(b, first + 2, s->rows, s->cols) ? -1 : 0;
+        rc = split_module(b, first, s->rows * s->cols / Q4_GROUP, blocks, packed, scales);
     }
     free(blocks);
     return rc;
 }
 
+/* Rows of one module; some are read while others are quantized. */
 struct rows {
     enum w8_kind kind;
-    const uint16_t *values;
+    uint64_t from;                      /* the module's row */
+    size_t n;
+    uint16_t *values;
     uint8_t *codes;
     float *scales;
     long *bad;                          /* first NaN or infinity of each row, -1 = none */
     size_t cols;
 };
+
+static void rows_new(struct rows *r, enum w8_kind kind, size_t most, size_t cols)
+{
+    *r = (struct rows){.kind = kind, .cols = cols};
+    r->values = xreallocarray(NULL, most, 2 * cols);
+    r->codes = xreallocarray(NULL, most, cols);
+    r->scales = xreallocarray(NULL, most, sizeof *r->scales);
+    r->bad = xreallocarray(NULL, most, sizeof *r->bad);
+}
+
+static void rows_free(struct rows *r)
+{
+    free(r->values);
+    free(r->codes);
+    free(r->scales);
+    free(r->bad);
+}
 
 static void quantize_row(void *arg, size_t i)
 {
@@ -213,37 +333,50 @@ static void quantize_row(void *arg, size_t i)
     r->bad[i] = w8_quantize_row(r->kind, r->values + i * r->cols, r->cols, r->codes + i * r->cols, &r->scales[i]);
 }
 
-/* `n` rows from `row` on of the module whose tensors begin at `first`. */
-static int quantize_tile(struct build *b, const struct ct_step *s, size_t first, uint64_t row, size_t n, struct rows *r)
+/* The rows from `from` on, `most` of them at most; none at the module's end. */
+static int read_rows(struct build *b, struct rows *r, uint64_t from, uint64_t end, size_t most)
 {
-    if (st_read(b->in, (void *)r->values, n * r->cols * 2, b->e))
-        return -1;
-    par_for(b->par, n, quantize_row, r);
-    for (size_t i = 0; i < n; i++)
+    r->from = from;
+    r->n = end - from < most ? (size_t)(end - from) : most;
+    return st_read(b->in, r->values, r->n * r->cols * 2, b->e);
+}
+
+static int place_rows(struct build *b, const struct ct_step *s, size_t first, const struct rows *r)
+{
+    for (size_t i = 0; i < r->n; i++)
         if (r->bad[i] >= 0)
             return err_set(b->e, EXIT_DATA, "%s: tensor %s, row %llu, column %ld: not a finite number: the source is damaged", st_reader_name(b->in),
-                st_header_of(b->in)->t[s->source].name, (unsigned long long)(row + i), r->bad[i]);
-    return place(b, first, row * r->cols, r->codes, n * r->cols) || place(b, first + 1, row * 4, r->scales, n * 4) ? -1 : 0;
+                st_header_of(b->in)->t[s->source].name, (unsigned long long)(r->from + i), r->bad[i]);
+    return place(b, first, r->from * r->cols, r->codes, r->n * r->cols) || place(b, first + 1, r->from * 4, r->scales, r->n * 4) ? -1 : 0;
+}
+
+/* The module whose tensors begin at `first`. */
+static int quantize_module(struct build *b, const struct ct_step *s, size_t first, struct rows rows[2], size_t most)
+{
+    struct rows *now = &rows[0], *next = &rows[1], *done;
+    int rc = read_rows(b, now, 0, s->rows, most);
+
+    for (; !rc && now->n > 0; done = now, now = next, next = done) {
+        par_start(b->par, now->n, quantize_row, now);
+        rc = read_rows(b, next, now->from + now->n, s->rows, most);
+        par_wait(b->par);
+        rc = place_rows(b, s, first, now) || rc ? -1 : 0;
+    }
+    return rc;
 }
 
 static int quantize(struct build *b, const struct ct_step *s)
 {
-    size_t tile = TILE_VALUES / s->cols ? TILE_VALUES / s->cols : 1;
-    struct rows r = {.kind = strcmp(b->set->linears, "fp8") == 0 ? W8_FP8 : W8_INT8, .cols = s->cols};
-    uint16_t *values = xreallocarray(NULL, tile, 2 * s->cols);
+    size_t most = TILE_VALUES / s->cols ? TILE_VALUES / s->cols : 1;
+    struct rows rows[2];
     int rc = 0;
 
-    r.values = values;
-    r.codes = xreallocarray(NULL, tile, s->cols);
-    r.scales = xreallocarray(NULL, tile, sizeof *r.scales);
-    r.bad = xreallocarray(NULL, tile, sizeof *r.bad);
+    for (int i = 0; i < 2; i++)
+        rows_new(&rows[i], strcmp(b->set->linears, "fp8") == 0 ? W8_FP8 : W8_INT8, most, s->cols);
     for (uint64_t m = 0; !rc && m < s->modules; m++)
-        for (uint64_t row = 0; !rc && row < s->rows; row += tile)
-            rc = quantize_tile(b, s, s->first + m * s->parts, row, s->rows - row < tile ? s->rows - row : tile, &r);
-    free(values);
-    free(r.codes);
-    free(r.scales);
-    free(r.bad);
+        rc = quantize_module(b, s, s->first + m * s->parts, rows, most);
+    for (int i = 0; i < 2; i++)
+        rows_free(&rows[i]);
     return rc;
 }
 
@@ -379,8 +512,8 @@ static int write_build(struct build *b)
     if (!b->dir)
         return -1;
     progress_start("ct-pack", b->shards->file_bytes);
-    if (take_tensors(b) || finish_shard(b) || write_json_files(b) || wait_for_hash(b) || write_manifest(b)) {
-        (void)wait_for_hash(b);
+    if (take_tensors(b) || finish_shard(b) || write_json_files(b) || wait_for_hashes(b) || write_manifest(b)) {
+        abandon_hashes(b);
         progress_end();
         outdir_abort(b->dir);
         return -1;
@@ -395,12 +528,16 @@ static int pack(struct st_reader *in, const struct ct_plan *plan, const struct c
     int rc;
 
     b.sum = xcalloc(shards->n + plan->n_steps + 4, sizeof *b.sum);
+    b.order = ct_shards_order(shards, plan);
+    b.filled = xcalloc(plan->out->n + 1, sizeof *b.filled);
     b.par = par_new((int)set->jobs);
     rc = write_build(&b);
     par_free(b.par);
     for (size_t i = 0; i < b.n_sums; i++)
         free(b.sum[i].name);
     free(b.sum);
+    free(b.order);
+    free(b.filled);
     return rc;
 }
 

@@ -106,6 +106,33 @@ void ct_shards_free(struct ct_shards *s)
     free(s);
 }
 
+struct lying { struct ct_place place; size_t t; };
+
+static int by_place(const void *a, const void *b)
+{
+    const struct lying *x = a, *y = b;
+
+    if (x->place.shard != y->place.shard)
+        return x->place.shard < y->place.shard ? -1 : 1;
+    if (x->place.offset != y->place.offset)
+        return x->place.offset < y->place.offset ? -1 : 1;
+    return x->t < y->t ? -1 : x->t > y->t;
+}
+
+size_t *ct_shards_order(const struct ct_shards *s, const struct ct_plan *p)
+{
+    size_t n = p->out->n, *order = xreallocarray(NULL, n + 1, sizeof *order);
+    struct lying *all = xreallocarray(NULL, n + 1, sizeof *all);
+
+    for (size_t i = 0; i < n; i++)
+        all[i] = (struct lying){s->place[i], i};
+    qsort(all, n, sizeof *all, by_place);
+    for (size_t i = 0; i < n; i++)
+        order[i] = all[i].t;
+    free(all);
+    return order;
+}
+
 static int by_name(const void *a, const void *b)
 {
     return strcmp((*(const struct st_tensor *const *)a)->name, (*(const struct st_tensor *const *)b)->name);

@@ -24,6 +24,8 @@ struct ct_shards {
 /* `shard_size`: bytes of tensors in one file at most; a module that is larger has a file of its own. */
 struct ct_shards *ct_shards_make(const struct ct_plan *p, uint64_t shard_size, struct err *e) MUST_CHECK;
 void ct_shards_free(struct ct_shards *s);
+/* The numbers of plan->out's tensors as they lie, shard by shard; freed by the caller. */
+size_t *ct_shards_order(const struct ct_shards *s, const struct ct_plan *p);
 /* model.safetensors.index.json; new reference. */
 json_t *ct_shards_index(const struct ct_shards *s, const struct ct_plan *p);
 #endif
