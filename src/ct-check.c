@@ -3,6 +3,7 @@
  * The first question is answered from config.json, the index and the shards' headers; --against then walks through the source once, in its own order, and holds every value
  * of the build against it.  Build and source may be remote: of the headers' files only the headers are fetched, of values what is compared.  Exit 0 yes, 1 no. */
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,6 +22,8 @@
 #include "tensor/stream.h"
 
 #define TILE_BYTES ((size_t)1 << 20)    /* of source values compared in one go: they stay in a core's cache */
+#define TOGETHER ((size_t)1 << 14)      /* values that one thread compares at a time, where rows are shorter */
+#define MANIFEST_MAX ((size_t)64 << 20)
 #define SHOWN 20                        /* faults of one grade that people see; --json has all */
 
 static const char *const grade_names[] = {"refused", "wrong", "untidy", "note"};
@@ -31,6 +34,9 @@ struct settings {
     long jobs;
     struct remote_options remote;
 };
+
+/* A file's hash, or why it cannot be read. */
+struct sum { char *name; char hex[SHA256_HEX]; int rc; struct err e; };
 
 struct check {
     const struct settings *set;
@@ -47,6 +53,8 @@ struct check {
     json_t *compared;                   /* one object a tensor, with --against */
     struct cmp_tally total;
     char manifest[SHA256_HEX];          /* of MANIFEST.sha256, "" = none */
+    pthread_t hashing; bool is_hashing; /* hashes what the manifest lists while values are compared; the sums are its own until it is joined */
+    struct sum *sum; size_t n_sums;
     struct par *par;
     struct err *e;
 };
@@ -212,16 +220,74 @@ static bool is_there(const struct check *c, const char *name)
     return c->files == NULL;
 }
 
+/* The name in a line "HEX  NAME", NULL if it is none. */
+static char *name_in(char *line)
+{
+    char *name = strlen(line) > 66 ? line + 66 : NULL;
+
+    return name && line[64] == ' ' && !strchr(name, '/') ? name : NULL;
+}
+
+static char *cut_line(char *line)       /* the next one */
+{
+    char *end = strchr(line, '\n');
+
+    return end ? (*end = '\0', end + 1) : line + strlen(line);
+}
+
+static void *hash_listed(void *arg)
+{
+    struct check *c = arg;
+    struct err e = {0, ""};
+    struct input *in = store_open(c->place, "MANIFEST.sha256", &e);
+    char *text = NULL;
+    size_t n;
+
+    if (in && input_slurp(in, MANIFEST_MAX, &text, &n, &e) == 0)
+        for (char *line = text, *end; *line; line = end) {
+            end = cut_line(line);
+            if (!name_in(line) || !is_there(c, name_in(line)))
+                continue;
+            c->sum = xreallocarray(c->sum, c->n_sums + 1, sizeof *c->sum);
+            struct sum *s = &c->sum[c->n_sums++];
+            *s = (struct sum){.name = xstrdup(name_in(line))};
+            s->rc = hash_of(c->place, s->name, s->hex, &s->e);
+        }
+    input_close(in);
+    free(text);
+    return NULL;
+}
+
+static void end_hashing(struct check *c)
+{
+    if (c->is_hashing)
+        pthread_join(c->hashing, NULL);
+    c->is_hashing = false;
+}
+
+/* hash_of, made already where hash_listed ran. */
+static int sum_of(struct check *c, const char *name, char hex[SHA256_HEX], struct err *e)
+{
+    end_hashing(c);
+    for (size_t i = 0; i < c->n_sums; i++)
+        if (strcmp(c->sum[i].name, name) == 0) {
+            memcpy(hex, c->sum[i].hex, SHA256_HEX);
+            *e = c->sum[i].e;
+            return c->sum[i].rc;
+        }
+    return hash_of(c->place, name, hex, e);
+}
+
 /* One line "HEX  NAME" against the file; does it fit?  `sums`: hash it, else only look whether it is there. */
 static bool check_line(struct check *c, char *line, bool sums)
 {
     bool fits = false;
-    char hex[SHA256_HEX] = "", *name = strlen(line) > 66 ? line + 66 : NULL;
+    char hex[SHA256_HEX] = "", *name = name_in(line);
     struct err e = {0, ""};
 
-    if (!name || line[64] != ' ' || strchr(name, '/'))
+    if (!name)
         add_fault(c, CT_UNTIDY, "MANIFEST.sha256", "a line that is no \"HASH  NAME\"", NULL);
-    else if (!is_there(c, name) || (sums && hash_of(c->place, name, hex, &e) != 0))
+    else if (!is_there(c, name) || (sums && sum_of(c, name, hex, &e) != 0))
         unreadable(c, name, "the manifest lists it, it cannot be read", &e);
     else if (sums && strncmp(hex, line, 64) != 0)
         add_fault(c, CT_NOTE, name, "differs from its sum in the manifest: it was changed after the build was made", NULL);
@@ -239,14 +305,13 @@ static bool check_manifest(struct check *c, bool sums)
     bool fits = false;
     size_t n;
 
-    if (!in || input_slurp(in, (size_t)64 << 20, &text, &n, &e)) {
+    if (!in || input_slurp(in, MANIFEST_MAX, &text, &n, &e)) {
         unreadable(c, "MANIFEST.sha256", "no manifest: nothing shows whether a copy is complete", &e);
     } else {
         sha256_of(text, n, c->manifest);
         fits = true;
         for (char *line = text, *end; *line; line = end) {
-            end = strchr(line, '\n');
-            end = end ? (*end = '\0', end + 1) : line + strlen(line);
+            end = cut_line(line);
             fits &= check_line(c, line, sums);
         }
     }
@@ -358,19 +423,21 @@ struct target {
 struct tile {
     const struct target *to;
     const uint16_t *values;
-    size_t cols;
-    struct cmp_tally *tally;            /* one a row */
+    size_t n, cols;
+    size_t together;                    /* rows compared as one: groups of 32 do not mind where a row ends */
+    struct cmp_tally *tally;            /* one for rows that are compared together */
 };
 
-static void compare_row(void *arg, size_t i)
+static void compare_rows(void *arg, size_t i)
 {
     const struct tile *t = arg;
     struct cmp_row row = t->to->how;
+    size_t first = i * t->together, n = t->n - first < t->together ? t->n - first : t->together;
 
-    row.codes = t->to->code_buf + i * t->to->row_codes;
-    row.scales = t->to->scale_buf + i * t->to->row_scales;
+    row.codes = t->to->code_buf + first * t->to->row_codes;
+    row.scales = t->to->scale_buf + first * t->to->row_scales;
     memset(&t->tally[i], 0, sizeof t->tally[i]);
-    cmp_row_add(&t->tally[i], t->values + i * t->cols, t->cols, &row);
+    cmp_row_add(&t->tally[i], t->values + first * t->cols, n * t->cols, &row);
 }
 
 /* A plain BF16 row: every value must be the same, 0 of either sign. */
@@ -422,7 +489,8 @@ static int target_init(struct check *c, struct target *t, struct ct_module *m, u
 
 static int compare_tile(struct check *c, struct target *t, const uint16_t *values, uint64_t from, size_t n, size_t cols, struct cmp_tally *tally, struct cmp_tally *sum)
 {
-    struct tile tile = {t, values, cols, tally};
+    struct tile tile = {t, values, n, cols, t->how.group < cols && cols < TOGETHER ? TOGETHER / cols : 1, tally};
+    size_t items = (n + tile.together - 1) / tile.together;
 
     if (ckpt_read(c->ckpt, t->codes, from * t->row_codes, t->code_buf, n * t->row_codes, c->e))
         return -1;
@@ -432,8 +500,8 @@ static int compare_tile(struct check *c, struct target *t, const uint16_t *value
     }
     if (ckpt_read(c->ckpt, t->scales, from * t->row_scales, t->scale_buf, n * t->row_scales, c->e))
         return -1;
-    par_for(c->par, n, compare_row, &tile);
-    for (size_t i = 0; i < n; i++)
+    par_for(c->par, items, compare_rows, &tile);
+    for (size_t i = 0; i < items; i++)
         cmp_tally_join(sum, &tally[i]);
     return 0;
 }
@@ -843,7 +911,7 @@ static int record_pass(struct check *c)
 static int run(struct check *c)
 {
     const struct ct_faults faults = {add_fault, c};
-    bool sums_hold;
+    bool sums, sums_hold;
 
     if (open_build(c))
         return -1;
@@ -852,9 +920,12 @@ static int run(struct check *c)
 
         ct_lint(&disk, &faults);
     }
+    sums = c->set->against && !c->remote;               /* a remote build is not fetched again for its sums */
+    c->is_hashing = sums && pthread_create(&c->hashing, NULL, hash_listed, c) == 0;
     if (c->set->against && compare_source(c))
         return -1;
-    sums_hold = check_manifest(c, c->set->against && !c->remote);       /* a remote build is not fetched again for its sums */
+    sums_hold = check_manifest(c, sums);
+    end_hashing(c);
     if (c->e->code)
         return -1;
     if (c->set->json ? print_json(c) : (print_lines(c), 0))
@@ -876,6 +947,9 @@ static void check_free(struct check *c)
     for (size_t i = 0; i < c->n_files; i++)
         free(c->files[i]);
     free(c->files);
+    for (size_t i = 0; i < c->n_sums; i++)
+        free(c->sum[i].name);
+    free(c->sum);
     store_close(c->place);
     remote_close(c->remote);
     par_free(c->par);
