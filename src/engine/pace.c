@@ -4,13 +4,15 @@
 #include "base/err.h"
 
 enum {
-    ROUNDS = 3,                 /* each choice is tried so often, and its best time counts */
-    TRIAL_BYTES = 1 << 20       /* of weights in one trial */
+    ROUNDS = 9,                 /* each choice is tried so often at most, and its median counts: other work on the machine disturbs single trials by more than choices differ */
+    LEAST_ROUNDS = 3,
+    TRIAL_BYTES = 1 << 19       /* of weights in one trial */
 };
 
 /* The first is taken where there is nothing to try. */
 static const struct pace choices[] = {{12288, false}, {16384, false}, {8192, false}, {4096, true}, {2048, true}};
 #define CHOICES (sizeof choices / sizeof *choices)
+#define CLEARLY 0.92        /* of the first choice's time */
 
 static double now(void)
 {
@@ -56,9 +58,17 @@ static double seconds_a_byte(const struct kernels *k, const struct matrix *w, co
     return (now() - start) / (double)matrix_bytes(w);
 }
 
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
 static struct pace best(const struct kernels *k, const struct matrix *place, size_t n)
 {
-    double least[CHOICES] = {0};
+    double taken[CHOICES][ROUNDS], median[CHOICES];
+    const size_t rounds = n / CHOICES;
     size_t best = 0, cols = 0, rows = 0;
 
     for (size_t i = 0; i < n; i++) {
@@ -70,14 +80,14 @@ static struct pace best(const struct kernels *k, const struct matrix *place, siz
     if (!act)
         die_msg(EXIT_TEMPFAIL, "out of memory");
     k->prepare(place->kind, x, cols, act);
-    for (size_t i = 0; i < n; i++) {
-        const double s = seconds_a_byte(k, &place[i], &choices[i % CHOICES], act, y);
-        if (i < CHOICES || s < least[i % CHOICES])
-            least[i % CHOICES] = s;
-    }
-    for (size_t i = 1; i < CHOICES; i++)
-        if (least[i] < 0.97 * least[0] && least[i] < least[best])
+    for (size_t i = 0; i < rounds * CHOICES; i++)
+        taken[i % CHOICES][i / CHOICES] = seconds_a_byte(k, &place[i], &choices[i % CHOICES], act, y);
+    for (size_t i = 0; i < CHOICES; i++) {
+        qsort(taken[i], rounds, sizeof taken[i][0], by_value);
+        median[i] = taken[i][rounds / 2];
+        if (median[i] < CLEARLY * median[0] && median[i] < median[best])
             best = i;
+    }
     free(act);
     free(x);
     free(y);
@@ -94,7 +104,7 @@ void paces_find(struct paces *p, const struct weights *w, int layers, const stru
             if ((kind != W_INT4 && kind != W_INT8) || k->level == SIMD_SCALAR)
                 continue;
             const size_t n = places((enum weight_kind)kind, longer, w, layers, place, sizeof place / sizeof *place);
-            if (n >= 2 * CHOICES)
+            if (n >= LEAST_ROUNDS * CHOICES)
                 p->of[kind][longer] = best(k, place, n);
         }
 }

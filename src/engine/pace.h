@@ -1,6 +1,6 @@
 /* How far ahead the products of fast mode ask for their weights: which distance is best depends on the kernel, the length of a row and the machine, and is found by trying.
  *
- * Owns: the choice for each kind of weight and class of row, made once at load in a few milliseconds.  It changes no result.
+ * Owns: the choice for each kind of weight and class of row, made once at load in a few milliseconds; rows go four (short ones) or two at a time in order of address.  It changes no result.
  */
 #ifndef ENGINE_PACE_H
 #define ENGINE_PACE_H
