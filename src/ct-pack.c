@@ -148,10 +148,11 @@ static int finish_shard(struct build *b)
         return 0;
     b->fd = -1;
     set_ready(h, h->n, false);
-    if (!h->running)
+    if (!h->running) {
         hash_file(h);
-    if (h->failed && !h->running)
-        return err_set(b->e, h->e.code, "%s", h->e.msg);
+        if (h->failed)
+            return err_set(b->e, h->e.code, "%s", h->e.msg);
+    }
     return end_hashing(b, hashing_of(b, b->shard + 1));
 }
 
