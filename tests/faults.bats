@@ -48,8 +48,6 @@ every_n() {     # LINE KIND STATUS…
         else
             [[ $allowed = *" $STATUS "* ]] || fault "$kind $n failed: exit status $STATUS, expected one of$allowed"
             expect_message "$kind $n failed"
-            # A result appears by its rename; what may fail after that is the fsync of its directory, and the result is whole.
-            if [ "$kind" = sync ] && right_result; then rm -rf out report; fi
             expect_only "$kind $n failed" stdout stderr want fired
         fi
         [ "$FAULTS" -lt 8 ] || return
@@ -93,18 +91,62 @@ over_all() {    # KIND STATUS…
     no_faults
 }
 
-@test "--force and a rename that fails: the old result is still there" {
-    local line n
+@test "--force and a rename or fsync that fails: the old result is still there, and nothing else" {
+    local line n kind
     while read -r line <&9; do
         parse "$line" || continue
         fresh
         ARGS+=(--force)
-        for n in 1 2 3; do
-            rm -rf fired out report
+        for kind in rename sync; do
+            n=0
+            while rm -rf out report && mkdir out && echo old >out/file && rm -f fired && call_failing "$kind" $((n += 1)); do
+                [ "$STATUS" -eq 0 ] || { [ "$(cat out/file)" = old ] && expect_only "$kind $n failed" stdout stderr fired out; } ||
+                    fault "$kind $n failed: the old result is gone"
+            done
+            [ "$n" -gt 1 ] || fault "no $kind was made"
+        done
+    done 9< <(examples pack)
+    no_faults
+}
+
+@test "--force where two names cannot be exchanged" {
+    local line
+    while read -r line <&9; do
+        parse "$line" || continue
+        fresh
+        invoke
+        keep want
+        mkdir out
+        echo old >out/file
+        ARGS+=(--force)
+        call_failing exchange 1 || fault "no exchange was asked for"
+        expect_status 0 "without exchange"
+        right_result || fault "without exchange: another result"
+        rm -rf out
+        expect_only "without exchange" stdout stderr fired want
+    done 9< <(examples pack)
+    no_faults
+}
+
+@test "--force and an old result that cannot be removed: 0, a warning that says where it lies" {
+    local line n old
+    while read -r line <&9; do
+        parse "$line" || continue
+        fresh
+        invoke
+        keep want
+        ARGS+=(--force)
+        for n in 1 2; do                # its file, itself
+            rm -rf fired .[!.]*
             mkdir out
             echo old >out/file
-            call_failing rename "$n" || break
-            [ "$STATUS" -eq 0 ] || [ "$(cat out/file)" = old ] || fault "rename $n failed: the old result is gone"
+            call_failing remove "$n" || fault "nothing was removed"
+            expect_status 0 "remove $n failed"
+            right_result || fault "remove $n failed: another result"
+            old=$(sed -n 's/.*: warning: out is complete and in place, but the old one is not gone: .*: remove \(.*\) yourself$/\1/p' stderr)
+            [ -d "$old" ] || fault "remove $n failed: no warning that names where the old one lies"
+            rm -rf "$old" out
+            expect_only "remove $n failed" stdout stderr fired want
         done
     done 9< <(examples pack)
     no_faults

@@ -7,16 +7,23 @@
 #include <unistd.h>
 #include "base/err.h"
 
-/* The handler reads this table without a lock: a slot is published last and withdrawn first. */
-#define SLOTS 4096
-static char *volatile slot[SLOTS];
-static volatile sig_atomic_t used;
+/* The handler reads these tables without a lock: a slot is published last and withdrawn first, and a table, once there, stays. */
+#define SLOTS 256
+struct table {
+    char *volatile slot[SLOTS];
+    volatile sig_atomic_t used;
+    struct table *volatile more;
+};
+static struct table first;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void remove_all(void)
+/* What was added last goes first: a directory after what lies in it. */
+static void remove_all(struct table *t)
 {
-    for (int i = used - 1; i >= 0; i--) {
-        char *path = slot[i];
+    if (t->more)
+        remove_all(t->more);
+    for (int i = t->used - 1; i >= 0; i--) {
+        char *path = t->slot[i];
         if (path && unlink(path) != 0)
             rmdir(path);
     }
@@ -24,7 +31,7 @@ static void remove_all(void)
 
 static void on_signal(int sig)
 {
-    remove_all();
+    remove_all(&first);
     signal(sig, SIG_DFL);
     raise(sig);
 }
@@ -47,23 +54,29 @@ void cleanup_add(const char *path)
 {
     static int catching;
     char *copy = xstrdup(path);
+    struct table *spare = xcalloc(1, sizeof *spare);        /* not under the lock: it dies, and so cleans up, when there is no memory */
     pthread_mutex_lock(&lock);
     if (!catching) {
         catch_signals();
         catching = 1;
     }
-    int i = 0;
-    while (i < used && slot[i])
-        i++;
-    int full = i == SLOTS;
-    if (!full) {
-        slot[i] = copy;
-        if (i == used)
-            used = i + 1;
+    struct table *t = &first;
+    int i;
+    for (;; t = t->more) {
+        for (i = 0; i < t->used && t->slot[i]; )
+            i++;
+        if (i < SLOTS)
+            break;
+        if (!t->more) {
+            t->more = spare;
+            spare = NULL;
+        }
     }
+    t->slot[i] = copy;
+    if (i == t->used)
+        t->used = i + 1;
     pthread_mutex_unlock(&lock);
-    if (full)
-        die_msg(EXIT_BUG, "more than %d unfinished files", SLOTS);
+    free(spare);
 }
 
 /* path itself, or something in the directory path */
@@ -76,21 +89,24 @@ static int covered(const char *path, const char *registered)
 void cleanup_forget(const char *path)
 {
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < used; i++)
-        if (slot[i] && covered(path, slot[i])) {
-            char *gone = slot[i];
-            slot[i] = NULL;
-            free(gone);
-        }
-    while (used > 0 && !slot[used - 1])
-        used = used - 1;
+    for (struct table *t = &first; t; t = t->more) {
+        for (int i = 0; i < t->used; i++)
+            if (t->slot[i] && covered(path, t->slot[i])) {
+                char *gone = t->slot[i];
+                t->slot[i] = NULL;
+                free(gone);
+            }
+        while (t->used > 0 && !t->slot[t->used - 1])
+            t->used = t->used - 1;
+    }
     pthread_mutex_unlock(&lock);
 }
 
 void cleanup_now(void)
 {
     pthread_mutex_lock(&lock);
-    remove_all();
-    used = 0;
+    remove_all(&first);
+    for (struct table *t = &first; t; t = t->more)
+        t->used = 0;
     pthread_mutex_unlock(&lock);
 }

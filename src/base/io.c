@@ -498,6 +498,28 @@ static int sync_parent(const char *path, struct err *e)
     return bad;
 }
 
+static bool exchange(const char *a, const char *b)
+{
+    return renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) == 0;
+}
+
+/* The finished file gets its name by one rename.  When that cannot be made to last it is taken back, so that a failure leaves what was there before; only
+ * where the file system cannot exchange two names is an old file gone by then, and the new one stays, whole. */
+static int put_in_place(const char *tmp, const char *final, struct err *e)
+{
+    bool exchanged = exchange(tmp, final), fresh = !exchanged && errno == ENOENT;
+    if (!exchanged && rename(tmp, final) != 0)
+        return err_errno(e, EXIT_IO, "%s: cannot rename the finished file", final);
+    int bad = sync_parent(final, e);
+    if (bad && exchanged)
+        (void)exchange(tmp, final);
+    else if (bad && fresh)
+        (void)rename(final, tmp);
+    else if (exchanged)
+        unlink(tmp);
+    return bad;
+}
+
 static int settle(struct output *out, struct err *e)
 {
     if (out->sync && fsync(out->fd) != 0)
@@ -508,12 +530,12 @@ static int settle(struct output *out, struct err *e)
         return err_errno(e, EXIT_IO, "%s: close failed", out->name);
     if (!out->final)
         return 0;
-    if (rename(out->tmp, out->final) != 0)
-        return err_errno(e, EXIT_IO, "%s: cannot rename the finished file", out->name);
+    if (put_in_place(out->tmp, out->final, e) != 0)
+        return -1;
     cleanup_forget(out->tmp);
     free(out->tmp);
     out->tmp = NULL;
-    return sync_parent(out->final, e);
+    return 0;
 }
 
 int output_commit(struct output *out, struct err *e)
@@ -686,49 +708,69 @@ static void outdir_free(struct outdir *d)
     free(d);
 }
 
-/* Swap the new directory with the old one; where the file system cannot exchange, the old one steps aside first. */
-static int swap(struct outdir *d, struct err *e)
+/* The new directory gets the old one's place; where the file system cannot exchange two names, the old one steps aside first.  Where the old one lies then. */
+static char *swap(struct outdir *d, struct err *e)
 {
-    if (renameat2(AT_FDCWD, d->tmp, AT_FDCWD, d->final, RENAME_EXCHANGE) == 0)
-        return remove_flat(d->tmp, e);
-    if (errno != EINVAL && errno != ENOSYS)
-        return err_errno(e, EXIT_IO, "%s: cannot rename the finished directory", d->final);
-    char *aside = temporary_name(d->final);
-    int bad = 0;
-    if (rename(d->final, aside) != 0)
-        bad = err_errno(e, EXIT_IO, "%s: cannot move the old directory aside", d->final);
+    if (exchange(d->tmp, d->final))
+        return xstrdup(d->tmp);
+    char *aside = errno == EINVAL || errno == ENOSYS ? temporary_name(d->final) : NULL;
+    if (!aside)
+        err_errno(e, EXIT_IO, "%s: cannot rename the finished directory", d->final);
+    else if (rename(d->final, aside) != 0)
+        err_errno(e, EXIT_IO, "%s: cannot move the old directory aside", d->final);
     else if (rename(d->tmp, d->final) != 0) {
-        bad = err_errno(e, EXIT_IO, "%s: cannot rename the finished directory", d->final);
+        err_errno(e, EXIT_IO, "%s: cannot rename the finished directory", d->final);
         (void)rename(aside, d->final);
     } else
-        bad = remove_flat(aside, e);
+        return aside;
     free(aside);
+    return NULL;
+}
+
+static void swap_back(struct outdir *d, const char *old)
+{
+    if (old && exchange(d->final, d->tmp))
+        return;
+    (void)rename(d->final, d->tmp);
+    if (old)
+        (void)rename(old, d->final);
+}
+
+/* The directory itself reaches the disk, then its name does; what cannot be made to last is taken back. */
+static int appear(struct outdir *d, char **old, struct err *e)
+{
+    int fd = open(d->tmp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int bad = 0;
+    *old = NULL;
+    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP))
+        bad = err_errno(e, EXIT_IO, "%s: fsync failed", d->final);
+    if (fd >= 0)
+        close(fd);
+    if (bad)
+        return bad;
+    if (d->replace)
+        bad = (*old = swap(d, e)) ? 0 : -1;
+    else if (rename(d->tmp, d->final) != 0)
+        bad = err_errno(e, EXIT_IO, "%s: cannot rename the finished directory", d->final);
+    if (!bad && (bad = sync_parent(d->final, e)) != 0)
+        swap_back(d, *old);
     return bad;
 }
 
 int outdir_commit(struct outdir *d, struct err *e)
 {
-    int fd = open(d->tmp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int bad = 0;
-    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP))
-        bad = err_errno(e, EXIT_IO, "%s: fsync failed", d->final);
-    if (fd >= 0)
-        close(fd);
+    char *old;
+    struct err fault = {0, ""};
+    int bad = appear(d, &old, e);
     if (bad) {
         outdir_abort(d);
-        return -1;
+    } else {
+        cleanup_forget(d->tmp);
+        if (old && remove_flat(old, &fault) != 0)
+            warn_msg("%s is complete and in place, but the old one is not gone: %s: remove %s yourself", d->final, fault.msg, old);
+        outdir_free(d);
     }
-    if (d->replace)
-        bad = swap(d, e);
-    else if (rename(d->tmp, d->final) != 0) {
-        err_errno(e, EXIT_IO, "%s: cannot rename the finished directory", d->final);
-        outdir_abort(d);
-        return -1;
-    }
-    cleanup_forget(d->tmp);
-    if (!bad)
-        bad = sync_parent(d->final, e);
-    outdir_free(d);
+    free(old);
     return bad;
 }
 

@@ -47,7 +47,7 @@ const char *output_name(const struct output *out);
 int output_write(struct output *out, const void *buf, size_t n, struct err *e) MUST_CHECK;
 /* Move n bytes from in to out, spliced inside the kernel where both sides allow it. */
 int output_pass(struct output *out, struct input *in, uint64_t n, const char *what, struct err *e) MUST_CHECK;
-/* Flush, fsync (regular files), rename, close.  Frees out in either case. */
+/* Flush, fsync (regular files and the name in its directory), rename, close.  Frees out in either case; an error leaves what was there before. */
 int output_commit(struct output *out, struct err *e) MUST_CHECK;
 void output_abort(struct output *out);  /* leaves nothing behind; NULL is fine */
 
@@ -60,7 +60,8 @@ struct output *outdir_file(struct outdir *d, const char *name, struct err *e) MU
 /* A file of n bytes that is filled in any order with io_pwrite_full (and can be read back); the caller ends it with io_sync_close. -1 = error. */
 int outdir_fd(struct outdir *d, const char *name, uint64_t n, struct err *e) MUST_CHECK;
 int io_sync_close(int fd, const char *what, struct err *e) MUST_CHECK;  /* fsync and close, in either case */
-int outdir_commit(struct outdir *d, struct err *e) MUST_CHECK;      /* frees d */
+/* Frees d.  An error, also that the new name cannot be made to last, leaves what was there before; an old directory that cannot be removed is a warning. */
+int outdir_commit(struct outdir *d, struct err *e) MUST_CHECK;
 void outdir_abort(struct outdir *d);
 /* EXIT_IO unless the file system of `path`'s parent has n bytes free. */
 int io_free_space(const char *path, uint64_t n, struct err *e) MUST_CHECK;

@@ -1,6 +1,6 @@
 /* LD_PRELOAD: makes one call of a program fail, or every transfer short.
  *
- *     FAULT_KIND   read | write | sync | rename | open | mkdir | map | thread | malloc    what fails
+ *     FAULT_KIND   read | write | sync | rename | exchange | remove | open | mkdir | map | thread | malloc    what fails
  *                  recv | send | accept | socket | process                                the same of a network
  *                  short                              every transfer moves at most half of what was asked, and first says EINTR
  *     FAULT_AT     n: the n-th call of that kind fails, counted over the whole process; a forked child counts on from its parent
@@ -8,7 +8,7 @@
  *                  fails: of all processes of a run, one call does.
  *     FAULT_PROGRAM  only in programs of this name; others that a program starts are left alone
  *
- * A failing read or sync says EIO, a write ENOSPC, an open, socket or accepted connection EMFILE, a rename EIO, memory ENOMEM, a thread or process
+ * A failing read or sync says EIO, a write ENOSPC, a removal EACCES, an exchange of names EINVAL as on a file system that has none, an open, socket or accepted connection EMFILE, a rename EIO, memory ENOMEM, a thread or process
  * EAGAIN, a transfer over a network ECONNRESET.
  */
 #define _GNU_SOURCE
@@ -184,8 +184,13 @@ int renameat(int a, const char *from, int b, const char *to)
 
 int renameat2(int a, const char *from, int b, const char *to, unsigned flags)
 {
+    if (flags && fails("exchange", EINVAL))
+        return -1;
     return fails("rename", EIO) ? -1 : (int)syscall(SYS_renameat2, a, from, b, to, flags);
 }
+
+int unlink(const char *path) { return fails("remove", EACCES) ? -1 : (int)syscall(SYS_unlink, path); }
+int rmdir(const char *path) { return fails("remove", EACCES) ? -1 : (int)syscall(SYS_rmdir, path); }
 
 int mkdir(const char *path, mode_t mode) { return fails("mkdir", ENOSPC) ? -1 : (int)syscall(SYS_mkdir, path, mode); }
 

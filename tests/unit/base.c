@@ -1,10 +1,15 @@
-/* base: the thread pool, buffers, the first error wins, control characters, JSON Lines of any length. */
+/* base: the thread pool, buffers, the first error wins, control characters, JSON Lines of any length, unfinished files however many. */
 #include <assert.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include "base/buf.h"
+#include "base/cleanup.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/par.h"
@@ -86,6 +91,46 @@ static void lines_of_any_length(void)
     puts("JSON Lines: blank lines skipped, bad ones named, any length, no last newline needed");
 }
 
+/* A child makes a directory with n files in it, keeps one, and ends: by a signal, or as a program does. */
+static void leave_unfinished(const char *dir, int n, int sig)
+{
+    char path[200];
+    cleanup_add(dir);
+    assert(mkdir(dir, 0700) == 0);
+    for (int i = 0; i < n; i++) {
+        snprintf(path, sizeof path, "%s/%d", dir, i);
+        cleanup_add(path);
+        close(open(path, O_WRONLY | O_CREAT, 0600));
+    }
+    snprintf(path, sizeof path, "%s.kept", dir);
+    cleanup_add(path);
+    close(open(path, O_WRONLY | O_CREAT, 0600));
+    cleanup_forget(path);
+    if (sig)
+        raise(sig);
+    cleanup_now();
+    _exit(0);
+}
+
+static void unfinished_files_go(void)
+{
+    char dir[100], kept[120];
+    snprintf(dir, sizeof dir, "%s/q4unit.%ld", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", (long)getpid());
+    snprintf(kept, sizeof kept, "%s.kept", dir);
+    for (int n = 1; n < 20000; n = n * 27 + 1) {
+        for (int sig = 0; sig <= SIGTERM; sig += SIGTERM) {
+            int status;
+            pid_t pid = fork();
+            if (pid == 0)
+                leave_unfinished(dir, n, sig);
+            assert(waitpid(pid, &status, 0) == pid && (sig ? WIFSIGNALED(status) && WTERMSIG(status) == sig : status == 0));
+            assert(access(dir, F_OK) != 0 && access(kept, F_OK) == 0);
+            unlink(kept);
+        }
+    }
+    puts("unfinished files and their directory go, however many, on a signal too; what was finished stays");
+}
+
 int main(void)
 {
     every_item_runs_once();
@@ -93,5 +138,6 @@ int main(void)
     buffers_grow();
     sha256_is_the_standard_one();
     lines_of_any_length();
+    unfinished_files_go();
     return 0;
 }
