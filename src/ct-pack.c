@@ -602,6 +602,9 @@ static int run(struct st_reader *in, const struct settings *set, struct err *e)
     bool to_stdout = strcmp(set->out, "-") == 0;
     int rc = -1;
 
+    if (shards && plan->passed_linears)
+        warn_msg("%s: %llu linears came packed and stay as they are, not %s: that is made from a source in 16 bits", st_reader_name(in),
+            (unsigned long long)plan->passed_linears, set->linears);
     if (shards && st_is_plan(h))
         rc = to_stdout ? write_plan_stream(h, plan, set, e) : print_plan(plan, shards, e);
     else if (shards && to_stdout)

@@ -187,6 +187,18 @@ END
     cmp fp8/model.safetensors fp8again/model.safetensors
 }
 
+@test "linears that came packed in another way than --linears asks for are named on stderr, once" {
+    stream e2b-nano linears | "$BIN/ct-pack" -o b
+    "$BIN/st-extract" --text-only b >packed
+    "$BIN/ct-pack" -o again <packed 2>err
+    [ ! -s err ]
+    "$BIN/ct-pack" --linears fp8 -o fp8 <packed 2>err
+    [ "$(cat err)" = "ct-pack: warning: stdin: $(st_header fp8/model.safetensors | grep -o '"[^"]*weight_packed"' | wc -l) linears came packed and stay as they are, not fp8: that is made from a source in 16 bits" ]
+    cmp b/model.safetensors fp8/model.safetensors
+    "$BIN/ct-pack" -q --linears int8 -o int8 <packed 2>err
+    [ ! -s err ]
+}
+
 @test "linears left in 16 bits: refused unless q4_left names them; then ignored, siblings together" {
     run -65 "$BIN/ct-pack" -o b < <(stream e2b-nano)
     [[ $output = *"16 bits and q4_left does not name it"* ]]

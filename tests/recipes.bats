@@ -167,6 +167,25 @@ programs_but() {    # NAME SCRIPT
     done
 }
 
+# Nobody can tell the stages of a recipe that was killed: they end as they would, or as the closed pipe makes them.
+@test "SIGKILL of a recipe: what appears is the whole build, or nothing" {
+    local i n src
+    src=$(golden e2b-nano)
+    "$R/emb4" "$src" want
+    rm want.report.jsonl
+    for i in 0.01 0.03 0.05 0.08 0.12; do
+        "$R/emb4" "$src" "$PWD/out" 2>/dev/null 3>&- &
+        sleep "$i"
+        kill -KILL $! 2>/dev/null || true           # it may have ended
+        wait $! || true
+        for ((n = 0; n < 200; n++)); do pgrep -f -- "-o $PWD/out" >/dev/null || break; sleep 0.05; done
+        [ ! -e out ] || diff -r out want
+        [ -z "$(find . -name '.out.tmp.*')" ]
+        rm -rf out out.report.jsonl .out.report.*
+        only_holds . want
+    done
+}
+
 @test "the source is never replaced" {
     cp -r "$(golden gemma3-nano)" src
     run -64 "$R/text" --force src src/

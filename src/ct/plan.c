@@ -348,6 +348,7 @@ static int plan_packed(struct planner *pl, size_t source, const char *module, en
     else
         s = scheme_of_kind(t->dtype == ST_I8 ? CT_INT8 : CT_FP8);
     pl->p->quantized_modules++;
+    pl->p->passed_linears += (cls == GC_LINEAR || cls == GC_EXPERTS) && s.kind != pl->linears;
     return copy_tensor(pl, source) || note_use(pl, t->name, module, cls, s) ? -1 : 0;
 }
 

@@ -32,6 +32,7 @@ struct ct_plan {
     json_t *config;                     /* config.json */
     char build[32];
     uint64_t quantized_modules;
+    uint64_t passed_linears;            /* came packed, in another way than `linears` asks for, and stay as they are */
 };
 
 /* `linears` CT_PACKED (int4, made by q4-regrid), CT_FP8 or CT_INT8. */
