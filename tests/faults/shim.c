@@ -280,8 +280,8 @@ extern void *__libc_realloc(void *p, size_t n);
 extern void *__libc_memalign(size_t alignment, size_t n);
 
 #ifndef NO_MALLOC
-/* glibc 2.36's regcomp() frees twice when memory ends inside it (regcomp.c, free_dfa_content after a failed parse): no program can help that, so
- * its allocations are neither counted nor failed. */
+/* glibc 2.36's regcomp() frees twice when memory ends inside it (regcomp.c, free_dfa_content after a failed parse): only a matcher of our own could help that, so
+ * its allocations are neither counted nor failed: there a program of ours may end by glibc's abort instead of with 75. */
 static __thread int in_regcomp;
 int regcomp(regex_t *restrict re, const char *restrict pattern, int flags)
 {
