@@ -36,7 +36,7 @@ static void read_gpus(void)
     for (size_t i = 0; i < table.n; i++) {
         const json_t *o = json_array_get(list, i);
         const char *name = json_string_value(json_array_get(names_of(i), 0));
-        table.gpu[i] = (struct gpu){name, number(o, "gb_per_s"), number(o, "memory_gb"), number(o, "kernel_us")};
+        table.gpu[i] = (struct gpu){name, number(o, "gb_per_s"), number(o, "memory_gb"), number(o, "kernel_us"), number(o, "compute_capability")};
         const size_t at = strlen(table.names);
         snprintf(table.names + at, sizeof table.names - at, "%s%s", i ? ", " : "", name);
     }
@@ -53,7 +53,7 @@ static void read_table(void)
     v = json_object_get(table.all, "vllm"), o = json_object_get(table.all, "ours");
     table.vllm = (struct gpu_vllm){gpu_find(json_string_value(json_object_get(v, "gpu"))), number(v, "int4_gb_per_s"), number(v, "8bit_gb_per_s"),
         number(v, "16bit_gb_per_s"), number(v, "layer_us"), number(v, "moe_layer_us")};
-    table.ours = (struct gpu_ours){number(o, "share_of_peak"), number(o, "token_us")};
+    table.ours = (struct gpu_ours){number(o, "share_of_peak"), number(o, "token_us"), number(o, "compute_capability")};
 }
 
 const struct gpu *gpu_find(const char *name)

@@ -7,6 +7,7 @@ struct gpu {
     const char *name;           /* the short one */
     double gb_per_s, memory_gb; /* 1e9 bytes */
     double kernel_us;           /* idle around one kernel of a graph */
+    double compute_capability;
 };
 /* By any of its names without regard to case; NULL = unknown. */
 const struct gpu *gpu_find(const char *name);
@@ -17,6 +18,6 @@ const char *gpu_names(void);
 struct gpu_vllm { const struct gpu *measured; double int4_gb_per_s, eight_bit_gb_per_s, sixteen_bit_gb_per_s, layer_us, moe_layer_us; };
 const struct gpu_vllm *gpu_vllm(void);
 /* What our own is planned to reach. */
-struct gpu_ours { double share_of_peak, token_us; };
+struct gpu_ours { double share_of_peak, token_us, compute_capability; };       /* compute_capability: the least that its kernels need */
 const struct gpu_ours *gpu_ours(void);
 #endif

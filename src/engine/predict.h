@@ -5,7 +5,7 @@
  *   ours: us of a part = bytes / (share of peak * bandwidth) + kernels * idle time around one, the kernels those of engine/graph.h; and a time a token for
  *         the host.  Planned, never measured.
  *
- * {"kernels", "kernels_per_layer" (the most), "fits_memory", "predicted_vllm": {"tokens_per_s", "us", "basis"}, "predicted_ours": {"tokens_per_s", "us", "basis",
+ * {"kernels", "kernels_per_layer" (the most), "fits_memory", "predicted_vllm": {"tokens_per_s", "us", "basis"}, "predicted_ours": {"tokens_per_s", "us", "basis", "runs" (on such a GPU),
  *  "parts": [{"part", "kernels", "bytes", "us"}]}}
  */
 #ifndef ENGINE_PREDICT_H
