@@ -102,7 +102,7 @@ check() {
     [ "$(tail -n 1 <<<"$answer")" = 200 ] || fail "/invocations: $answer"
     head -n 1 <<<"$answer" | jq -e '.usage.completion_tokens == 4' >/dev/null || fail "/invocations: $answer"
     ask -N http://127.0.0.1:8080/invocations -H 'Content-Type: application/json' -d '{"prompt_ids": [2, 7], "max_tokens": 3, "temperature": 0, "stream": true}' |
-        grep -qx 'data: \[DONE\]' || fail "/invocations does not stream"
+        grep -cx 'data: \[DONE\]' >/dev/null || fail "/invocations does not stream"
     kill -TERM "$server"
     wait "$server" || rc=$?
     [ "$rc" -eq 0 ] || { cat "$work/log" >&2; fail "SIGTERM: exit status $rc"; }
