@@ -20,6 +20,7 @@ installed() { env -i HOME="$PWD" PATH="$TREE/usr/bin:/usr/bin:/bin" ${ASAN_OPTIO
     installed q4sweep emb4 --dry-run source x | holds '.build == "emb4"'
     installed tabulate "$TREE/usr/share/q4sweep/data/published" | grep -F '| e2b | emb4 |'
     only_holds . source build build.report.jsonl build.check.jsonl
+    if [ -x "$BIN/sm-mcp" ]; then installed sm-mcp <<<'{"jsonrpc":"2.0","id":1,"method":"ping"}' | holds '.id == 1 and .error == null'; fi
 }
 
 @test "installed: q4sweep sweep, by way of the rehearsed cloud; the meter knows the price; the result says what was called" {
