@@ -1,6 +1,7 @@
 /* cuda/device.h on CUDA's runtime. */
 #include "cuda/device.h"
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +29,10 @@ static int find(struct device *d, struct err *e)
 {
     struct cudaDeviceProp p;
     int n = 0;
+
+    /* The runtime does not survive want of memory where there is no driver: without one it is not even asked. */
+    if (!dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL))
+        return err_set(e, EXIT_UNAVAILABLE, "no GPU is here (no driver: libcuda.so.1 is not installed): use --device cpu");
     const cudaError_t code = cudaGetDeviceCount(&n);
 
     if (code != cudaSuccess || n == 0)

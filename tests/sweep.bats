@@ -219,8 +219,9 @@ start_sweep() {
     start_sweep
     kill -INT -- "-$make_pid"
     server_gone
-    run wait "$make_pid"
-    [ "$status" -ne 0 ]
+    rc=0
+    wait "$make_pid" || rc=$?       # not by `run`: its subshell has no such child to wait for
+    [ "$rc" -ne 0 ]
     rm -f running servers
     setsid env --default-signal=INT make sweep >make.log 2>&1 3>&- &
     make_pid=$!
