@@ -362,4 +362,5 @@ iam() {         # FORM
     done
     sm-endpoint list >/dev/null 2>&1        # "the next run"
     nothing_alive
+    pkill -f -- "sm-endpoint up k[1-8] --model s3://models/e2b/" || true     # those whose parent alone was killed still ask
 }
