@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2153
-# What the suites of sm-endpoint share (`load cloud` after `load lib`): an sm-local for each test, a journal of its own.
+# What the suites that need an account share (`load cloud` after `load lib`): an sm-local for each test, a journal of its own.
 
 ROLE=arn:aws:iam::123456789012:role/q4
 IMAGE=763104351884.dkr.ecr.us-east-1.amazonaws.com/vllm:x
@@ -58,4 +58,13 @@ guarded() {     # NAME: a guard in the background whose command brings NAME up a
     for i in $(seq 200); do [ ! -e up ] || break; sleep 0.05; done
     [ -e up ]
     rm up
+}
+
+# A user's account: an sm-local that this test holds, on account/, at the cloud's own pace unless told otherwise.  Sets AWS_ENDPOINT_URL and its pid LOCAL.
+account() {     # OPTION…
+    sm-local --port 0 --state account "$@" >url 2>log 3>&- </dev/null &
+    LOCAL=$!
+    until [ -s url ]; do kill -0 "$LOCAL"; sleep 0.02; done
+    AWS_ENDPOINT_URL=$(cat url)
+    export AWS_ENDPOINT_URL AWS_ACCESS_KEY_ID=AKIDEXAMPLE AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY XDG_STATE_HOME=$PWD/journal AWS_EC2_METADATA_DISABLED=true
 }

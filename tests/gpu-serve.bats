@@ -8,7 +8,7 @@ teardown() {
     [ -n "${SERVER:-}" ] || return 0
     kill "$SERVER" 2>/dev/null || true
     wait "$SERVER" || true
-    ! grep -E 'Sanitizer|runtime error' log
+    ! grep -E 'Sanitizer|runtime error' log || false
 }
 
 serve() {       # OPTION…: starts a server of the E2B nano model; sets URL and SERVER
@@ -107,7 +107,7 @@ comparable() { jq -c '{id, text, prompt_tokens, completion_tokens, finish_reason
     serve
     post /v1/chat/completions '{"messages":[{"role":"user","content":"hi"}],"max_tokens":6,"ignore_eos":true,"stream":true,"stream_options":{"include_usage":true}}' -D head > out
     grep -qi '^content-type: text/event-stream' head
-    ! grep -v '^data: ' out | grep -q .
+    ! grep -v '^data: ' out | grep -q . || false
     [ "$(tail -n 2 out | head -n 1)" = 'data: [DONE]' ]
     grep '^data: {' out | cut -c7- > chunks
     jq -se '.[0].choices[0].delta.role == "assistant" and ([.[1:][].choices[]?.delta | has("role")] | any | not)' chunks
@@ -116,7 +116,7 @@ comparable() { jq -c '{id, text, prompt_tokens, completion_tokens, finish_reason
     whole=$(post /v1/chat/completions '{"messages":[{"role":"user","content":"hi"}],"max_tokens":6,"ignore_eos":true}' | jq .choices[0].message.content)
     [ "$(jq -s '[.[].choices[0].delta.content // ""] | add' chunks)" = "$whole" ]
     post /v1/chat/completions '{"messages":[{"role":"user","content":"hi"}],"max_tokens":2,"stream":true}' > out
-    ! grep -q usage out
+    ! grep -q usage out || false
 }
 
 @test "invocations: routed by the body" {
@@ -200,7 +200,7 @@ END
     done
     echo '{"prompt":"x","max_tokens":2}' | sm-invoke --url "$URL" --api-key-file key | holds '.status == 200'
     run -77 sm-invoke --url "$URL" <<< '{"prompt":"x","model":"m"}'
-    ! grep -q sesame log "/proc/$SERVER/cmdline"
+    ! grep -q sesame log "/proc/$SERVER/cmdline" || false
 }
 
 @test "a full queue answers 429 with Retry-After, and those inside are served" {
@@ -343,7 +343,7 @@ END
     curl -s "$URL/metrics" > m
     grep -q 'vllm:time_to_first_token_seconds_count{.*} 1$' m && grep -q 'vllm:inter_token_latency_seconds_count{.*} 4$' m
     grep -q 'vllm:request_success_total{.*finished_reason="length"} 1$' m
-    ! grep -vE '^(# (HELP|TYPE) [a-z0-9_:]+ .*|[a-z0-9_:]+\{[^{}]*\} [-+0-9.e]+)$' m
+    ! grep -vE '^(# (HELP|TYPE) [a-z0-9_:]+ .*|[a-z0-9_:]+\{[^{}]*\} [-+0-9.e]+)$' m || false
 }
 
 @test "the log speaks vLLM's words" {

@@ -37,6 +37,13 @@ load lib
     shellcheck -x -S warning "${scripts[@]}" tests/lib.bash
 }
 
+# bash does not end a test for a command that begins with ! and has succeeded, unless something follows that fails.
+@test "no assertion passes by itself: a line that begins with ! says || what then" {
+    cd "$ROOT"
+    run -1 grep -nE '^[[:space:]]+! [^|]*([|][^|]+)*$' tests/*.bats tests/*.bash
+    run -1 grep -nE '[[:space:]]run [^|]*[[:space:]]wait[[:space:]]+("?[$]|%)' tests/*.bats tests/*.bash
+}
+
 @test "the repository stands alone: no file points outside it" {
     cd "$ROOT"
     run -1 git grep -nIE '(\.\./|/work/)shared' -- . ':!tests/house.bats'

@@ -2,6 +2,7 @@
 # make sweep RUN=slurm on a real cluster of one node (tests/slurm-node.sh): chains as jobs, and whatever ends a job, no endpoint stays.
 # run alone
 load lib
+load cloud
 
 QUICK='--short 4 --long 8 --repeats 1 --parallel-tokens 4 --batches 1 --concurrency 1 --parts replies'
 
@@ -56,15 +57,6 @@ ended() {       # STATUS
     [ "$rc" -eq "$1" ]
 }
 
-# An account that the jobs use: an sm-local of this test.  Sets LOCAL.
-account() {     # OPTION…
-    sm-local --port 0 --state account "$@" >url 2>log 3>&- </dev/null &
-    LOCAL=$!
-    until [ -s url ]; do kill -0 "$LOCAL"; sleep 0.02; done
-    AWS_ENDPOINT_URL=$(cat url)
-    export AWS_ENDPOINT_URL AWS_ACCESS_KEY_ID=AKIDEXAMPLE AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY XDG_STATE_HOME=$PWD/journal AWS_EC2_METADATA_DISABLED=true
-}
-
 endpoints() { jq '[.regions[]?.endpoint // {} | keys[]] | length' account/state.json; }
 
 until_up() {
@@ -91,7 +83,7 @@ job_of() { squeue --me -h -n "q4-$(basename "$(model e2b)")-text" -o %A; }
     grep -q 'measure' out/*/text.slurm.log
     [ -z "$(squeue --me -h)" ]
     [ -z "$(find out -name '.*.state')" ]
-    ! pgrep -f "gpu-serve --model $OUT" >/dev/null
+    ! pgrep -f "gpu-serve --model $OUT" >/dev/null || false
 }
 
 @test "a job that is refused, a runner that does not exist, no Slurm" {

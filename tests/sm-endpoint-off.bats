@@ -116,7 +116,7 @@ cut() { kill -9 "$LOCAL"; wait "$LOCAL" 2>/dev/null || true; }
     [ "$(jq -s length "$JOURNAL")" -eq 1 ]
     grep -q "journal.jsonl: cannot be written" err
     holds '[.regions[] | (.endpoint, ."endpoint-config", .model) // {} | length] | add == 0' state/state.json
-    ! grep -q '"call":"CreateEndpoint"' "$JOURNAL"
+    ! grep -q '"call":"CreateEndpoint"' "$JOURNAL" || false
 }
 
 @test "a command that outlives its guard can create nothing more" {
@@ -173,7 +173,7 @@ END
     serve
     timeout 60 sm-endpoint up one --model s3://models/e2b/ --instance ml.g5.xlarge --role "$ROLE" --image "$IMAGE" --poll 0.2 >out 2>err
     grep -q 'price unknown (ml.g5.xlarge is not in data/prices.json)' err
-    ! grep -q 'USD' err
+    ! grep -q 'USD' err || false
     sm-endpoint list --json | holds '.usd == null'
     sm-endpoint list | grep -q 'price unknown'
     sm-endpoint delete one
@@ -202,7 +202,7 @@ END
     grep -q 'from the aws configure export-credentials s' err
     PATH=$PWD/path:$PATH AWS_CONFIG_FILE=config sm-endpoint list -v --profile l 2>>err
     diff asked <(printf 'configure export-credentials --format process --profile %s\n' s l)
-    ! grep -qF "$secret" err
+    ! grep -qF "$secret" err || false
     printf '#!/bin/bash\necho "The SSO session has expired" >&2\nexit 255\n' >path/aws
     PATH=$PWD/path:$PATH AWS_CONFIG_FILE=config run -77 sm-endpoint list --profile s
     [[ $output = *"The SSO session has expired"* ]]

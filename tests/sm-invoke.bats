@@ -117,7 +117,7 @@ END
 @test "a key goes out as a bearer token and nowhere else" {
     echo sesame-7 > key
     chat ECHO | sm-invoke --url "$URL" --api-key-file key > out
-    ! grep -q sesame out
+    ! grep -q sesame out || false
     printf '\n' > empty
     run -65 sm-invoke --url "$URL" --api-key-file empty < /dev/null
     run -66 sm-invoke --url "$URL" --api-key-file none < /dev/null

@@ -290,7 +290,7 @@ F
     done
     # int4 embeddings are smaller than 16-bit ones
     [ "$(jq .weights.bytes_by_class.ple out/e2b-nano/emb4.json)" -lt "$(jq .weights.bytes_by_class.ple out/e2b-nano/text.json)" ]
-    ! pgrep -f "gpu-serve --model $PWD/out"
+    ! pgrep -f "gpu-serve --model $PWD/out" || false
 }
 
 @test "real: make pair measures two builds that are up together, and stops both" {
@@ -299,7 +299,7 @@ F
     [[ $output == *"### e2b-nano"*"| text |"*"| emb4 |"*"15 each"*"in turns with another build"* ]]
     holds '.build == "emb4" and .settings.pair and (.long | length) == 15' out/e2b-nano/pair/emb4.json
     [ ! -e out/e2b-nano/text.json ]
-    ! pgrep -f "gpu-serve --model $PWD/out"
+    ! pgrep -f "gpu-serve --model $PWD/out" || false
     no_litter
 }
 
