@@ -5,7 +5,8 @@
 #include <string.h>
 #include "base/clock.h"
 
-#define PACE 0.8                /* of a step's time without prompts: what pieces of prompts may add to it while others generate */
+#define PACE 1.2                /* of a step's time without prompts: what pieces of prompts may add to it while others generate */
+#define STRETCH 4               /* times its own computation a prompt may take before it is late */
 #define FIRST_PIECE 16          /* tokens of prompt in the first mixed step, before anything is known of their time */
 #define LEAST_PIECE 4           /* fewer tokens of prompt would not make a step shorter: the weights are read anyway */
 #define NOTHING 1e-9            /* seconds */
@@ -26,6 +27,7 @@ struct member {                 /* a sequence */
     long kv;                    /* reserved tokens */
     size_t tokens;              /* seen so far */
     double submitted, last;     /* clock_seconds() of the submission and of the last token */
+    double due;                 /* when its prompt should be in */
     struct member *next;        /* in the queue */
 };
 
@@ -89,6 +91,7 @@ static void admit(struct batch *b)
         b->facts.running++;
         b->facts.waiting--;
         b->facts.kv_used += m->kv;
+        m->due = m->submitted + STRETCH * b->per_row * (double)gen_prompt_left(m->gen);
         histogram_add(&b->facts.queued, now - m->submitted);
     }
 }
@@ -210,8 +213,8 @@ static size_t add(struct step *s, struct member *m, size_t budget)
     return s->item[s->n++].n;
 }
 
-/* The oldest prompt has half of the room, so that none waits for ever; in the other half those with the least left go first, so that short ones do not
- * wait for a long one.  What either leaves is the other's. */
+/* The oldest prompt has half of the room, so that none waits for ever; in the other half those that are due first go first, so that short ones do not
+ * wait for a long one, nor any for all the shorter ones that come after it.  What either leaves is the other's. */
 static void fill(struct batch *b, struct step *s)
 {
     struct member *in[BATCH_RUNNING_MAX], *oldest;
@@ -227,13 +230,13 @@ static void fill(struct batch *b, struct step *s)
     oldest = in[0];
     size_t budget = prompt_budget(b, s->generating), room = budget / 2;
     while (n > 1 && room) {
-        size_t least = 1;
+        size_t first = 1;
         for (size_t i = 2; i < n; i++)
-            if (gen_prompt_left(in[i]->gen) < gen_prompt_left(in[least]->gen)) least = i;
-        size_t took = add(s, in[least], room);
+            if (in[i]->due < in[first]->due) first = i;
+        size_t took = add(s, in[first], room);
         room -= took;
         s->prompt += took;
-        in[least] = in[--n];
+        in[first] = in[--n];
     }
     s->prompt += add(s, oldest, budget - s->prompt);
 }

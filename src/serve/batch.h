@@ -3,7 +3,8 @@
  * Owns: the queue (first come, first served), the places (max_running) and the budget of KV tokens, how a step is filled, and the figures of what ran.
  * Knows nothing of HTTP or JSON.
  * A step holds one token of each sequence that is generating, and pieces of the prompts that are coming in: half of their room is the oldest's, the
- * rest goes to the shortest first.  While anything generates those pieces are kept so short that a step takes less than twice a step without them: running streams keep their pace.
+ * rest goes to those that are due first: a prompt is due some times its own computation after it came.  While anything generates those pieces are kept so
+ * short that a step takes about 2.2 times a step without them at most: running streams keep their pace, and prompts do not wait much longer than for that.
  * A sequence reserves its prompt and max_tokens of the budget for its whole life, so nothing that was begun is ever put back.
  */
 #ifndef SERVE_BATCH_H
