@@ -251,6 +251,7 @@ static void finish(struct exchange *x, CURLcode r)
     curl_easy_getinfo(x->easy, CURLINFO_CONNECT_TIME_T, &connect_us);
     curl_easy_getinfo(x->easy, CURLINFO_EFFECTIVE_URL, &url);
     x->reply.connect = (double)connect_us * 1e-6;
+    if (!r && !x->reply.status) r = CURLE_WEIRD_SERVER_REPLY;       /* libcurl 7.88 takes "HTTP/20. 110" for an answer without a status */
     /* A query may be a signature: messages end before it. */
     if (r) err_set(&e, fault_code(r), "%.*s: %s", (int)strcspn(url ? url : "", "?"), url ? url : "", x->fault[0] ? x->fault : curl_easy_strerror(r));
     unlink_exchange(x);
