@@ -977,7 +977,7 @@ int main(int argc, char **argv)
             "with --against also whether every value is what its source says.",
         .opts = opts,
         .examples = "ct-check --against SRC --strict BUILD\nct-check hf://google/gemma-4-E2B-it-qat-w4a16-ct",
-        .exits = "1  it does not load, or answers wrongly",
+        .exits = "1 it does not load, or answers wrongly",
         .min_operands = 1, .max_operands = 1
     };
 

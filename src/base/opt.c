@@ -54,7 +54,7 @@ static void print_default(const struct opt *o)
     if (!o->to)
         return;
     if (o->kind == OPT_INT || o->kind == OPT_SIZE) {
-        if (*(const long *)o->to)
+        if (*(const long *)o->to > 0)       /* 0 is said in the help's words, -1 = must be given */
             printf(" [%ld]", *(const long *)o->to);
     } else if (o->kind == OPT_REAL) {
         if (*(const double *)o->to != 0)
@@ -118,7 +118,7 @@ _Noreturn static void print_help(const struct opt_spec *spec)
         print_lines(spec->examples, "  ");
     }
     printf("\nexit: 0 done, 64 usage, 65 bad data, 66 no input, 69 not available, 70 a bug, 74 I/O, 75 try again%s%s\n",
-           spec->exits ? ", " : "", spec->exits ? spec->exits : "");
+           spec->exits ? "\n      here: " : "", spec->exits ? spec->exits : "");
     struct err e = {0, ""};
     if (finish_stdout(&e) != 0)
         die(&e);
