@@ -18,8 +18,8 @@
 #include "quant/w8.h"
 #include "tensor/stream.h"
 
-#define TILE_GROUPS 32768               /* int4: 1 MiB of values' worth of blocks a step */
-#define TILE_VALUES ((size_t)1 << 19)   /* 8-bit: 1 MiB of rows a step, a pipe's capacity */
+#define PIECE ((size_t)1 << 18)          /* bytes of the stream that one thread takes at a time, if a row is no longer: they stay in its cache */
+#define MAX_LANES 16
 
 struct settings {
     const char *out, *linears, *expect;
@@ -36,11 +36,30 @@ struct hashing {
     pthread_mutex_t lock;
     pthread_cond_t more;
     bool running, given_up;
-    uint64_t ready;             /* bytes that are complete; under the lock, as given_up is */
+    uint64_t ready, wanted;     /* bytes that are complete; that somebody waits for; under the lock, as given_up is */
     int fd;
     uint64_t n;
     struct sum *sum;
     bool failed;
+    struct err e;
+};
+
+/* Of one tensor of the stream, in units that become something each: bytes of one that is copied, blocks, rows. */
+struct piece {
+    const struct ct_step *step;
+    uint64_t module, first;             /* unit of the module */
+    size_t n;
+    uint8_t *in, *codes, *scales;       /* scales beside codes that are made */
+    long *bad;                          /* of each row the first NaN or infinity, -1 = none */
+};
+
+/* Where in the stream the pieces are taken. */
+struct cursor {
+    const struct ct_step *step;
+    size_t unit_bytes, most;            /* units of a piece */
+    uint64_t modules, units;            /* of one module */
+    uint64_t module, at;                /* what is taken next; module == modules: nothing is left of this tensor */
+    bool ended;
     struct err e;
 };
 
@@ -51,6 +70,9 @@ struct build {
     const struct ct_shards *shards;
     struct outdir *dir;
     struct par *par;
+    struct piece lane[MAX_LANES];
+    size_t lanes;
+    struct cursor cursor;
     int fd;                             /* of the shard being written, -1 = none */
     size_t shard;
     size_t *order, at;                  /* the build's tensors as they lie in the shards; the first that is not complete */
@@ -70,11 +92,14 @@ static struct sum *add_sum(struct build *b, const char *name)
     return s;
 }
 
-/* How many bytes are complete, once there are more than `have` or all; fewer when the build is given up. */
+enum { HASHED = 1 << 20 };      /* bytes for which the hashing is woken */
+
+/* How many bytes are complete, once there are enough more than `have` or all; fewer when the build is given up. */
 static uint64_t wait_for_more(struct hashing *h, uint64_t have)
 {
     pthread_mutex_lock(&h->lock);
-    while (h->ready < h->n && h->ready < have + IO_CHUNK && !h->given_up)
+    h->wanted = h->n - have < HASHED ? h->n : have + HASHED;
+    while (h->ready < h->wanted && !h->given_up)
         pthread_cond_wait(&h->more, &h->lock);
     uint64_t ready = h->given_up ? 0 : h->ready;
     pthread_mutex_unlock(&h->lock);
@@ -109,7 +134,8 @@ static void set_ready(struct hashing *h, uint64_t ready, bool given_up)
     h->given_up |= given_up;
     if (ready > h->ready)
         h->ready = ready;
-    pthread_cond_signal(&h->more);
+    if (h->ready >= h->wanted || given_up)
+        pthread_cond_signal(&h->more);
     pthread_mutex_unlock(&h->lock);
 }
 
@@ -254,131 +280,132 @@ static int place(struct build *b, size_t t, uint64_t offset, const void *buf, si
     return put(b, t, offset, buf, n);
 }
 
-static int copy(struct build *b, const struct ct_step *s)
+/* --- the stream in pieces, each of which one thread reads, computes and writes ------------------------------------------ */
+
+static enum w8_kind w8_kind_of(const struct settings *set)
 {
-    char *buf = xmalloc(IO_CHUNK);
-    uint64_t at = 0, left;
-    int rc = st_left(b->in) ? 0 : place(b, s->first, 0, "", 0);
+    return strcmp(set->linears, "fp8") == 0 ? W8_FP8 : W8_INT8;
+}
 
-    while (!rc && (left = st_left(b->in)) > 0) {
-        size_t n = left < IO_CHUNK ? (size_t)left : IO_CHUNK;
+static void start_step(struct cursor *c, const struct ct_step *s, const struct st_tensor *t)
+{
+    bool dealt = s->action == CT_SPLIT || s->action == CT_QUANTIZE;
 
-        rc = st_read(b->in, buf, n, b->e) || place(b, s->first, at, buf, n) ? -1 : 0;
-        at += n;
+    c->step = s;
+    c->unit_bytes = s->action == CT_SPLIT ? Q4_BLOCK : s->action == CT_QUANTIZE ? 2 * (size_t)s->cols : 1;
+    c->most = PIECE / c->unit_bytes ? PIECE / c->unit_bytes : 1;
+    c->modules = dealt ? s->modules : 1;
+    c->units = s->action == CT_SPLIT ? s->rows * s->cols / Q4_GROUP : s->action == CT_QUANTIZE ? s->rows : t->nbytes;
+    c->module = c->at = 0;
+}
+
+/* The next tensor that becomes part of the build; false at the end. */
+static bool next_step(struct build *b)
+{
+    const struct st_header *h = st_header_of(b->in);
+    const struct st_tensor *t;
+
+    while ((t = st_next(b->in, &b->cursor.e)) && b->plan->step[t - h->t].action == CT_DROP)
+        note_msg("%s: left out: not part of this build", t->name);
+    b->cursor.ended = !t;
+    if (t)
+        start_step(&b->cursor, &b->plan->step[t - h->t], t);
+    return t != NULL;
+}
+
+static bool is_side_file(const struct cursor *c)
+{
+    return c->module < c->modules && c->step->action == CT_SIDE_FILE;
+}
+
+static bool take_piece(void *arg, size_t lane)
+{
+    struct build *b = arg;
+    struct cursor *c = &b->cursor;
+    struct piece *p = &b->lane[lane];
+
+    if (c->module == c->modules && !next_step(b))
+        return false;
+    if (is_side_file(c))
+        return false;
+    p->step = c->step;
+    p->module = c->module;
+    p->first = c->at;
+    p->n = c->units - c->at < c->most ? (size_t)(c->units - c->at) : c->most;
+    c->at += p->n;
+    if (c->at == c->units) {
+        c->module++;
+        c->at = 0;
     }
-    free(buf);
-    return rc;
+    return st_read(b->in, p->in, p->n * c->unit_bytes, &c->e) == 0;
 }
 
-/* Blocks of one module. */
-static int split_module(struct build *b, size_t first, uint64_t groups, uint8_t *blocks, uint8_t *packed, uint8_t *scales)
+static void compute_piece(void *arg, size_t lane)
 {
-    for (uint64_t at = 0, n; at < groups; at += n) {
-        n = groups - at < TILE_GROUPS ? groups - at : TILE_GROUPS;
-        if (st_read(b->in, blocks, n * Q4_BLOCK, b->e))
-            return -1;
-        q4_split(blocks, n, packed, scales);
-        if (place(b, first, at * 16, packed, n * 16) || place(b, first + 1, at * 2, scales, n * 2))
-            return -1;
+    struct build *b = arg;
+    struct piece *p = &b->lane[lane];
+    const size_t cols = (size_t)p->step->cols;
+
+    if (p->step->action == CT_SPLIT)
+        q4_split(p->in, p->n, p->codes, p->scales);
+    for (size_t i = 0; p->step->action == CT_QUANTIZE && i < p->n; i++)
+        p->bad[i] = w8_quantize_row(w8_kind_of(b->set), (const uint16_t *)(const void *)p->in + i * cols, cols, p->codes + i * cols, (float *)(void *)p->scales + i);
+}
+
+static int refuse_row(struct build *b, const struct piece *p, size_t i)
+{
+    return err_set(b->e, EXIT_DATA, "%s: tensor %s, row %llu, column %ld: not a finite number: the source is damaged", st_reader_name(b->in),
+        st_header_of(b->in)->t[p->step->source].name, (unsigned long long)(p->first + i), p->bad[i]);
+}
+
+/* Codes and scales of `code` and `scale` bytes a unit. */
+static bool place_both(struct build *b, const struct piece *p, size_t code, size_t scale)
+{
+    const size_t t = p->step->first + p->module * p->step->parts;
+
+    return !place(b, t, p->first * code, p->codes, p->n * code) && !place(b, t + 1, p->first * scale, p->scales, p->n * scale);
+}
+
+static bool give_piece(void *arg, size_t lane)
+{
+    struct build *b = arg;
+    const struct piece *p = &b->lane[lane];
+
+    if (p->step->action == CT_COPY)
+        return !place(b, p->step->first, p->first, p->in, p->n);
+    if (p->step->action == CT_SPLIT)
+        return place_both(b, p, Q4_BLOCK - 2, 2);
+    for (size_t i = 0; i < p->n; i++)
+        if (p->bad[i] >= 0)
+            return refuse_row(b, p, i) == 0;
+    return place_both(b, p, (size_t)p->step->cols, sizeof(float));
+}
+
+static void open_lanes(struct build *b)
+{
+    size_t bytes = PIECE, rows = 1;
+
+    for (const struct ct_step *s = b->plan->step; s < b->plan->step + b->plan->n_steps; s++)
+        if (s->action == CT_QUANTIZE) {
+            bytes = 2 * s->cols > bytes ? 2 * (size_t)s->cols : bytes;
+            rows = s->cols && PIECE / (2 * s->cols) > rows ? PIECE / (2 * (size_t)s->cols) : rows;
+        }
+    b->par = par_new((int)b->set->jobs);
+    b->lanes = par_lanes(b->par, MAX_LANES);
+    for (size_t i = 0; i < b->lanes; i++)
+        b->lane[i] = (struct piece){.in = xmalloc(bytes), .codes = xmalloc(bytes), .scales = xmalloc(PIECE / Q4_BLOCK * 2 + rows * sizeof(float)),
+            .bad = xreallocarray(NULL, rows, sizeof(long))};
+}
+
+static void close_lanes(struct build *b)
+{
+    par_free(b->par);
+    for (size_t i = 0; i < b->lanes; i++) {
+        free(b->lane[i].in);
+        free(b->lane[i].codes);
+        free(b->lane[i].scales);
+        free(b->lane[i].bad);
     }
-    return 0;
-}
-
-static int split(struct build *b, const struct ct_step *s)
-{
-    uint8_t *blocks = xmalloc(TILE_GROUPS * (Q4_BLOCK + 18)), *packed = blocks + TILE_GROUPS * Q4_BLOCK, *scales = packed + TILE_GROUPS * 16;
-    int rc = 0;
-
-    for (uint64_t m = 0; !rc && m < s->modules; m++) {
-        size_t first = s->first + m * s->parts;
-
-        rc = split_module(b, first, s->rows * s->cols / Q4_GROUP, blocks, packed, scales);
-    }
-    free(blocks);
-    return rc;
-}
-
-/* Rows of one module; some are read while others are quantized. */
-struct rows {
-    enum w8_kind kind;
-    uint64_t from;                      /* the module's row */
-    size_t n;
-    uint16_t *values;
-    uint8_t *codes;
-    float *scales;
-    long *bad;                          /* first NaN or infinity of each row, -1 = none */
-    size_t cols;
-};
-
-static void rows_new(struct rows *r, enum w8_kind kind, size_t most, size_t cols)
-{
-    *r = (struct rows){.kind = kind, .cols = cols};
-    r->values = xreallocarray(NULL, most, 2 * cols);
-    r->codes = xreallocarray(NULL, most, cols);
-    r->scales = xreallocarray(NULL, most, sizeof *r->scales);
-    r->bad = xreallocarray(NULL, most, sizeof *r->bad);
-}
-
-static void rows_free(struct rows *r)
-{
-    free(r->values);
-    free(r->codes);
-    free(r->scales);
-    free(r->bad);
-}
-
-static void quantize_row(void *arg, size_t i)
-{
-    const struct rows *r = arg;
-
-    r->bad[i] = w8_quantize_row(r->kind, r->values + i * r->cols, r->cols, r->codes + i * r->cols, &r->scales[i]);
-}
-
-/* The rows from `from` on, `most` of them at most; none at the module's end. */
-static int read_rows(struct build *b, struct rows *r, uint64_t from, uint64_t end, size_t most)
-{
-    r->from = from;
-    r->n = end - from < most ? (size_t)(end - from) : most;
-    return st_read(b->in, r->values, r->n * r->cols * 2, b->e);
-}
-
-static int place_rows(struct build *b, const struct ct_step *s, size_t first, const struct rows *r)
-{
-    for (size_t i = 0; i < r->n; i++)
-        if (r->bad[i] >= 0)
-            return err_set(b->e, EXIT_DATA, "%s: tensor %s, row %llu, column %ld: not a finite number: the source is damaged", st_reader_name(b->in),
-                st_header_of(b->in)->t[s->source].name, (unsigned long long)(r->from + i), r->bad[i]);
-    return place(b, first, r->from * r->cols, r->codes, r->n * r->cols) || place(b, first + 1, r->from * 4, r->scales, r->n * 4) ? -1 : 0;
-}
-
-/* The module whose tensors begin at `first`. */
-static int quantize_module(struct build *b, const struct ct_step *s, size_t first, struct rows rows[2], size_t most)
-{
-    struct rows *now = &rows[0], *next = &rows[1], *done;
-    int rc = read_rows(b, now, 0, s->rows, most);
-
-    for (; !rc && now->n > 0; done = now, now = next, next = done) {
-        par_start(b->par, now->n, quantize_row, now);
-        rc = read_rows(b, next, now->from + now->n, s->rows, most);
-        par_wait(b->par);
-        rc = place_rows(b, s, first, now) || rc ? -1 : 0;
-    }
-    return rc;
-}
-
-static int quantize(struct build *b, const struct ct_step *s)
-{
-    size_t most = TILE_VALUES / s->cols ? TILE_VALUES / s->cols : 1;
-    struct rows rows[2];
-    int rc = 0;
-
-    for (int i = 0; i < 2; i++)
-        rows_new(&rows[i], strcmp(b->set->linears, "fp8") == 0 ? W8_FP8 : W8_INT8, most, s->cols);
-    for (uint64_t m = 0; !rc && m < s->modules; m++)
-        rc = quantize_module(b, s, s->first + m * s->parts, rows, most);
-    for (int i = 0; i < 2; i++)
-        rows_free(&rows[i]);
-    return rc;
 }
 
 /* --- the other files -------------------------------------------------------------------------------------------------- */
@@ -487,22 +514,22 @@ static int write_json_files(struct build *b)
 
 static int take_tensors(struct build *b)
 {
-    const struct st_header *h = st_header_of(b->in);
-    const struct st_tensor *t;
-    int rc = 0;
+    static const struct relay relay = {take_piece, compute_piece, give_piece};
+    struct cursor *c = &b->cursor;
 
-    while (!rc && (t = st_next(b->in, b->e))) {
-        const struct ct_step *s = &b->plan->step[t - h->t];
-
-        switch (s->action) {
-        case CT_COPY: rc = copy(b, s); break;
-        case CT_SPLIT: rc = split(b, s); break;
-        case CT_QUANTIZE: rc = quantize(b, s); break;
-        case CT_SIDE_FILE: rc = side_file(b, st_side_file(t)); break;
-        case CT_DROP: note_msg("%s: left out: not part of this build", t->name); break;
+    while (!c->ended) {
+        par_relay(b->par, b->lanes, &relay, b);
+        if (b->e->code)                         /* of what comes before that which could not be read */
+            return -1;
+        if (c->e.code)
+            return err_set(b->e, c->e.code, "%s", c->e.msg);
+        if (is_side_file(c)) {
+            if (side_file(b, st_side_file(&st_header_of(b->in)->t[c->step->source])))
+                return -1;
+            c->module = c->modules;
         }
     }
-    return rc || b->e->code ? -1 : 0;
+    return 0;
 }
 
 static int write_build(struct build *b)
@@ -531,9 +558,9 @@ static int pack(struct st_reader *in, const struct ct_plan *plan, const struct c
     b.sum = xcalloc(shards->n + plan->n_steps + 4, sizeof *b.sum);
     b.order = ct_shards_order(shards, plan);
     b.filled = xcalloc(plan->out->n + 1, sizeof *b.filled);
-    b.par = par_new((int)set->jobs);
+    open_lanes(&b);
     rc = write_build(&b);
-    par_free(b.par);
+    close_lanes(&b);
     for (size_t i = 0; i < b.n_sums; i++)
         free(b.sum[i].name);
     free(b.sum);

@@ -46,8 +46,8 @@ static const struct opt_spec spec = {
     .min_operands = 0, .max_operands = 0
 };
 
-enum { PART = 1024 };           /* groups that one thread takes at a time: 64 KiB of values */
-enum { MAX_PARTS = 48 };
+enum { PIECE = IO_CHUNK / (2 * Q4_GROUP) };     /* groups that one thread takes at a time: their values and blocks stay in its cache */
+enum { MAX_LANES = 32 };
 
 struct item {
     const struct st_tensor *in;
@@ -224,46 +224,96 @@ _Noreturn static void refuse(const struct items *all, const struct item *it, uin
             leave_expression(all, it));
 }
 
-/* --- tiles of some parts a thread; one is read while another is recovered ---------------------------------------------- */
+/* --- the stream in pieces, each of which one thread reads, recovers and writes --------------------------------------------- */
 
-struct part {
+struct lane {
+    struct item *it;
+    uint64_t first;             /* group */
     size_t n, done;             /* groups; recovered before the first fault */
     uint64_t off;
     struct q4_tally tally;
-};
-
-struct tile {
-    size_t n;                   /* groups */
-    uint16_t *values;
+    uint16_t *values;           /* a piece; or as many bytes of a tensor that passes */
     uint8_t *blocks;
-    struct part part[MAX_PARTS];
-    const struct tiles *of;
+    size_t passing;             /* bytes, instead of groups */
 };
 
-struct tiles {
+struct job {
     struct par *par;
-    size_t parts;
+    size_t lanes;
+    struct lane lane[MAX_LANES];
     enum q4_scale kind;
-    bool count_off, count_exact;
-    struct tile tile[2];
+    bool count_exact;
+    struct items *all;
+    struct st_reader *r;
+    struct st_writer *w;        /* NULL: what is off the grid is only counted */
+    /* Of take_piece: */
+    struct item *it;            /* NULL = none */
+    uint64_t group;             /* of `it`, the next one */
+    bool splice;                /* `it` is next to pass, and large */
+    struct err in;
+    /* Of give_piece: */
+    const struct lane *bad;     /* has a group without a block */
+    struct err out;
 };
 
-static void recover_part(void *arg, size_t i)
+/* Small tensors pass as a piece, large ones inside the kernel. */
+static bool is_spliced(const struct job *j, const struct item *it)
 {
-    struct tile *tile = arg;
-    const struct tiles *t = tile->of;
-    struct part *p = &tile->part[i];
-    const uint16_t *values = tile->values + i * PART * Q4_GROUP;
-    uint8_t *blocks = tile->blocks + i * PART * Q4_BLOCK;
-    p->done = t->count_exact ? q4_recover_counted(values, p->n, t->kind, blocks, &p->tally) : q4_recover(values, p->n, t->kind, blocks);
-    while (t->count_off && p->done < p->n) {
+    return j->w && it->act != REGRID && it->in->nbytes > IO_CHUNK;
+}
+
+static bool next_item(struct job *j)
+{
+    const struct st_tensor *t = st_next(j->r, &j->in);
+    j->it = t ? &j->all->item[t - st_header_of(j->r)->t] : NULL;
+    j->group = 0;
+    return t != NULL;
+}
+
+static bool read_groups(struct job *j, struct lane *l)
+{
+    uint64_t left = j->it->groups - j->group;
+    l->first = j->group;
+    l->n = left < PIECE ? (size_t)left : PIECE;
+    j->group += l->n;
+    return st_read(j->r, l->values, l->n * Q4_GROUP * 2, &j->in) == 0;
+}
+
+static bool read_passing(struct job *j, struct lane *l)
+{
+    l->passing = (size_t)st_left(j->r);
+    return st_read(j->r, l->values, l->passing, &j->in) == 0;
+}
+
+static bool take_piece(void *arg, size_t lane)
+{
+    struct job *j = arg;
+    struct lane *l = &j->lane[lane];
+    l->n = l->passing = 0;
+    while (!j->it || (j->it->act == REGRID ? j->group == j->it->groups : st_left(j->r) == 0 || !j->w))
+        if (!next_item(j))
+            return false;
+    l->it = j->it;
+    j->splice = is_spliced(j, j->it);
+    return !j->splice && (j->it->act == REGRID ? read_groups(j, l) : read_passing(j, l));
+}
+
+static void recover_piece(void *arg, size_t lane)
+{
+    struct job *j = arg;
+    struct lane *l = &j->lane[lane];
+    bool exact = j->count_exact && j->w;
+    l->off = 0;
+    l->tally = (struct q4_tally){.groups = 0};
+    l->done = exact ? q4_recover_counted(l->values, l->n, j->kind, l->blocks, &l->tally) : q4_recover(l->values, l->n, j->kind, l->blocks);
+    while (!j->w && l->done < l->n) {
         struct q4_fault f;
-        q4_explain(values + p->done * Q4_GROUP, &f);
+        q4_explain(l->values + l->done * Q4_GROUP, &f);
         if (f.kind == Q4_STEP_RANGE)
             break;
-        p->off++;
-        p->done++;
-        p->done += q4_recover(values + p->done * Q4_GROUP, p->n - p->done, t->kind, blocks);
+        l->off++;
+        l->done++;
+        l->done += q4_recover(l->values + l->done * Q4_GROUP, l->n - l->done, j->kind, l->blocks);
     }
 }
 
@@ -275,89 +325,65 @@ static void add_share(struct q4_share *to, const struct q4_share *from)
         to->worst = from->worst;
 }
 
-static void add_part(struct item *it, const struct part *p)
+static void add_tally(struct q4_tally *to, const struct q4_tally *from)
 {
-    it->off += p->off;
-    it->tally.groups += p->tally.groups;
-    it->tally.zero += p->tally.zero;
-    it->tally.negative += p->tally.negative;
-    add_share(&it->tally.written, &p->tally.written);
-    add_share(&it->tally.as_bf16, &p->tally.as_bf16);
+    to->groups += from->groups;
+    to->zero += from->zero;
+    to->negative += from->negative;
+    add_share(&to->written, &from->written);
+    add_share(&to->as_bf16, &from->as_bf16);
 }
 
-static size_t parts_of(const struct tile *tile)
+static bool give_piece(void *arg, size_t lane)
 {
-    return (tile->n + PART - 1) / PART;
-}
-
-/* The next groups of the tensor, of which `left` are left; none at its end. */
-static void read_tile(struct tile *tile, uint64_t left, struct st_reader *r, struct err *e)
-{
-    size_t most = tile->of->parts * PART;
-    tile->n = left < most ? (size_t)left : most;
-    if (st_read(r, tile->values, tile->n * Q4_GROUP * 2, e) != 0)
-        die(e);
-    for (size_t i = 0; i < parts_of(tile); i++)
-        tile->part[i] = (struct part){.n = tile->n - i * PART < PART ? tile->n - i * PART : PART};
-}
-
-/* A recovered tile that begins with this group of its tensor: to w (NULL: only counted). */
-static void finish_tile(const struct tile *tile, uint64_t group, const struct items *all, struct item *it, struct st_reader *r, struct st_writer *w, struct err *e)
-{
-    for (size_t i = 0; i < parts_of(tile); i++) {
-        size_t at = i * PART + tile->part[i].done;
-        if (tile->part[i].done < tile->part[i].n)
-            refuse(all, it, group + at, tile->values + at * Q4_GROUP, st_reader_name(r));
-        add_part(it, &tile->part[i]);
+    struct job *j = arg;
+    struct lane *l = &j->lane[lane];
+    if (l->done < l->n) {
+        j->bad = l;
+        return false;
     }
-    if (w && st_write(w, tile->blocks, tile->n * Q4_BLOCK, e) != 0)
-        die(e);
-    progress_add(tile->n * Q4_GROUP * 2);
+    l->it->off += l->off;
+    add_tally(&l->it->tally, &l->tally);
+    progress_add(l->n * Q4_GROUP * 2 + l->passing);
+    return !j->w || st_write(j->w, l->passing ? (const void *)l->values : l->blocks, l->passing ? l->passing : l->n * Q4_BLOCK, &j->out) == 0;
 }
 
-/* One tensor of r through the tiles, to w (NULL: only counted). */
-static void regrid(struct tiles *t, const struct items *all, struct item *it, struct st_reader *r, struct st_writer *w, struct err *e)
+/* The whole stream, from the reader's start. */
+static void run_job(struct job *j)
 {
-    struct tile *now = &t->tile[0], *next = &t->tile[1];
-    uint64_t done = 0;
-    for (read_tile(now, it->groups, r, e); now->n > 0; ) {
-        par_start(t->par, parts_of(now), recover_part, now);
-        read_tile(next, it->groups - done - now->n, r, e);
-        par_wait(t->par);
-        finish_tile(now, done, all, it, r, w, e);
-        done += now->n;
-        struct tile *free_one = now;
-        now = next;
-        next = free_one;
-    }
+    static const struct relay relay = {take_piece, recover_piece, give_piece};
+    j->it = NULL;
+    do {
+        j->splice = false;
+        par_relay(j->par, j->lanes, &relay, j);
+        if (j->bad)
+            refuse(j->all, j->bad->it, j->bad->first + j->bad->done, j->bad->values + j->bad->done * Q4_GROUP, st_reader_name(j->r));
+        if (j->out.code || j->in.code)
+            die(j->out.code ? &j->out : &j->in);
+        if (j->splice && st_pass(j->w, j->r, j->it->in->nbytes, &j->in) != 0)
+            die(&j->in);
+        progress_add(j->splice ? j->it->in->nbytes : 0);
+    } while (j->splice);
 }
 
 /* --off-grid keep, first pass: what is off the grid is left in 16 bits, and all that the loader fuses it with. */
-static void find_off_grid(struct tiles *t, struct items *all, struct st_reader *r, struct err *e)
+static void find_off_grid(struct job *j, struct err *e)
 {
-    if (!st_seekable(r))
-        opt_usage("%s: --off-grid keep reads twice: give it a file (%s < FILE)", st_reader_name(r), prog_name);
-    bool count_exact = t->count_exact;
-    t->count_off = true;
-    t->count_exact = false;
-    progress_start("looking for what is off the grid", st_header_of(r)->nbytes);
-    for (size_t i = 0; st_next(r, e); i++) {
-        all->item[i].counted = all->item[i].act == REGRID;
-        if (all->item[i].counted)
-            regrid(t, all, &all->item[i], r, NULL, e);
-        else
-            progress_add(all->item[i].in->nbytes);
-    }
-    progress_end();
-    if (e->code || st_rewind(r, e) != 0)
-        die(e);
-    t->count_off = false;
-    t->count_exact = count_exact;
+    struct items *all = j->all;
+    if (!st_seekable(j->r))
+        opt_usage("%s: --off-grid keep reads twice: give it a file (%s < FILE)", st_reader_name(j->r), prog_name);
+    progress_start("looking for what is off the grid", st_header_of(j->r)->nbytes);
     for (size_t i = 0; i < all->n; i++)
-        for (size_t j = 0; j < all->n && all->item[i].off; j++)
-            if (all->item[j].act == REGRID && fused(&all->item[j], &all->item[i])) {
-                all->item[j].act = LEFT;
-                warn_msg("%s: kept in 16 bits: %s has %llu groups off the grid", all->item[j].in->name, i == j ? "it" : all->item[i].in->name,
+        all->item[i].counted = all->item[i].act == REGRID;
+    run_job(j);
+    progress_end();
+    if (st_rewind(j->r, e) != 0)
+        die(e);
+    for (size_t i = 0; i < all->n; i++)
+        for (size_t k = 0; k < all->n && all->item[i].off; k++)
+            if (all->item[k].act == REGRID && fused(&all->item[k], &all->item[i])) {
+                all->item[k].act = LEFT;
+                warn_msg("%s: kept in 16 bits: %s has %llu groups off the grid", all->item[k].in->name, i == k ? "it" : all->item[i].in->name,
                          (unsigned long long)all->item[i].off);
             }
 }
@@ -430,27 +456,15 @@ static struct st_header *output_header(const struct st_header *in, const struct 
     return h;
 }
 
-static void write_stream(struct tiles *t, struct items *all, struct st_reader *r, const struct st_header *h, struct err *e)
+static void write_stream(struct job *j, const struct st_header *h, struct err *e)
 {
-    struct st_writer *w = st_create(opt.out, h, opt.zstd, e);
-    if (!w)
+    j->w = st_create(opt.out, h, opt.zstd, e);
+    if (!j->w)
         die(e);
-    progress_start("regridding", st_header_of(r)->nbytes);
-    for (size_t i = 0; st_next(r, e); i++) {
-        struct item *it = &all->item[i];
-        if (it->act == REGRID)
-            regrid(t, all, it, r, w, e);
-        else if (st_pass(w, r, it->in->nbytes, e) != 0)
-            die(e);
-        else
-            progress_add(it->in->nbytes);
-    }
+    progress_start("regridding", st_header_of(j->r)->nbytes);
+    run_job(j);
     progress_end();
-    if (e->code) {
-        st_abandon(w);
-        die(e);
-    }
-    if (st_finish(w, e) != 0)
+    if (st_finish(j->w, e) != 0)
         die(e);
 }
 
@@ -493,7 +507,6 @@ static void write_line(struct output *out, json_t *line, struct err *e)
 static void write_report(const struct items *all, enum q4_scale kind, struct err *e)
 {
     struct output *out = output_open(opt.report, false, e);
-    struct part sum = {.n = 0};
     struct item total = {.act = PASS};
     json_int_t regridded = 0, left = 0;
     if (!out)
@@ -505,8 +518,7 @@ static void write_report(const struct items *all, enum q4_scale kind, struct err
         json_t *line = it->act == LEFT ? report_left(it) : json_pack("{s:s, s:b}", "tensor", it->in->name, "left", 0);
         if (it->act == REGRID) {
             report_counts(line, &it->tally, 0);
-            sum.tally = it->tally;
-            add_part(&total, &sum);
+            add_tally(&total.tally, &it->tally);
         }
         total.off += it->off;
         regridded += it->act == REGRID;
@@ -534,31 +546,30 @@ static regex_t parse_options(unsigned *only)
     return re;
 }
 
-static struct tiles *new_tiles(enum q4_scale kind)
+static struct job *new_job(enum q4_scale kind, struct items *all, struct st_reader *r)
 {
-    struct tiles *t = xcalloc(1, sizeof *t);
-    t->par = par_new((int)opt.jobs);
-    t->kind = kind;
-    t->count_exact = opt.report != NULL;
-    /* A pipe's capacity at a time, 1 MiB, and some parts for each thread; one thread alone has it in its cache. */
-    size_t threads = (size_t)par_threads(t->par);
-    t->parts = threads == 1 ? 8 : threads < 4 ? 16 : 4 * threads < MAX_PARTS ? 4 * threads : MAX_PARTS;
-    for (int i = 0; i < 2; i++) {
-        t->tile[i].values = xmalloc(t->parts * PART * Q4_GROUP * 2);
-        t->tile[i].blocks = xmalloc(t->parts * PART * Q4_BLOCK);
-        t->tile[i].of = t;
+    struct job *j = xcalloc(1, sizeof *j);
+    j->par = par_new((int)opt.jobs);
+    j->lanes = par_lanes(j->par, MAX_LANES);
+    j->kind = kind;
+    j->count_exact = opt.report != NULL;
+    j->all = all;
+    j->r = r;
+    for (size_t i = 0; i < j->lanes; i++) {
+        j->lane[i].values = xmalloc(IO_CHUNK);
+        j->lane[i].blocks = xmalloc(PIECE * Q4_BLOCK);
     }
-    return t;
+    return j;
 }
 
-static void free_tiles(struct tiles *t)
+static void free_job(struct job *j)
 {
-    par_free(t->par);
-    for (int i = 0; i < 2; i++) {
-        free(t->tile[i].values);
-        free(t->tile[i].blocks);
+    par_free(j->par);
+    for (size_t i = 0; i < j->lanes; i++) {
+        free(j->lane[i].values);
+        free(j->lane[i].blocks);
     }
-    free(t);
+    free(j);
 }
 
 int main(int argc, char **argv)
@@ -578,15 +589,15 @@ int main(int argc, char **argv)
         die(&e);
     enum q4_scale kind = choose_scale(in, st_reader_name(r));
     struct items all = plan(in, only, &leave, left, st_reader_name(r));
-    struct tiles *tiles = new_tiles(kind);
+    struct job *job = new_job(kind, &all, r);
     if (strcmp(opt.off_grid, "keep") == 0 && !st_is_plan(in))
-        find_off_grid(tiles, &all, r, &e);
+        find_off_grid(job, &e);
     struct st_header *h = output_header(in, &all, left, only, kind, &e);
-    write_stream(tiles, &all, r, h, &e);
+    write_stream(job, h, &e);
     if (opt.report)
         write_report(&all, kind, &e);
 
-    free_tiles(tiles);
+    free_job(job);
     free(all.item);
     json_decref(left);
     regfree(&leave);

@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include "base/err.h"
@@ -201,6 +200,97 @@ void par_for(struct par *p, size_t count, void (*fn)(void *arg, size_t i), void 
     }
     par_start(p, count, fn, arg);
     par_wait(p);
+}
+
+/* --- relays ------------------------------------------------------------------------------------------------------------ */
+
+struct race {
+    const struct relay *relay;
+    void *arg;
+    int spins;
+    pthread_mutex_t taking;
+    size_t taken;               /* pieces; under `taking`, as is ended */
+    bool ended;
+    pthread_mutex_t lock;       /* for the waiters' sleep */
+    pthread_cond_t given;
+    atomic_size_t turn;         /* the piece that is to be given next */
+    atomic_int sleeping;
+    atomic_bool stopped;
+};
+
+/* The next piece and its number; false at the end. */
+static bool take_piece(struct race *x, size_t lane, size_t *number)
+{
+    bool locked = false;
+
+    for (int i = 0; i < x->spins && !(locked = pthread_mutex_trylock(&x->taking) == 0); i++)
+        pause_cpu();
+    if (!locked)
+        pthread_mutex_lock(&x->taking);
+    if (!x->ended)
+        x->ended = atomic_load(&x->stopped) || !x->relay->take(x->arg, lane);
+    bool have = !x->ended;
+    *number = have ? x->taken++ : 0;
+    pthread_mutex_unlock(&x->taking);
+    return have;
+}
+
+static void wait_turn(struct race *x, size_t number)
+{
+    for (int i = 0; i < x->spins && atomic_load(&x->turn) != number; i++)
+        pause_cpu();
+    if (atomic_load(&x->turn) == number)
+        return;
+    pthread_mutex_lock(&x->lock);
+    atomic_fetch_add(&x->sleeping, 1);
+    while (atomic_load(&x->turn) != number)
+        pthread_cond_wait(&x->given, &x->lock);
+    atomic_fetch_sub(&x->sleeping, 1);
+    pthread_mutex_unlock(&x->lock);
+}
+
+static void pass_turn(struct race *x)
+{
+    atomic_fetch_add(&x->turn, 1);
+    if (!atomic_load(&x->sleeping))
+        return;
+    pthread_mutex_lock(&x->lock);
+    pthread_cond_broadcast(&x->given);
+    pthread_mutex_unlock(&x->lock);
+}
+
+static void run_lane(void *arg, size_t lane)
+{
+    struct race *x = arg;
+
+    for (size_t number; take_piece(x, lane, &number); pass_turn(x)) {
+        x->relay->work(x->arg, lane);
+        wait_turn(x, number);
+        if (!atomic_load(&x->stopped) && !x->relay->give(x->arg, lane))
+            atomic_store(&x->stopped, true);
+    }
+}
+
+size_t par_lanes(const struct par *p, size_t most)
+{
+    const size_t threads = (size_t)par_threads(p);
+    return threads < most ? threads : most;
+}
+
+void par_relay(struct par *p, size_t lanes, const struct relay *r, void *arg)
+{
+    struct race x = {.relay = r, .arg = arg, .spins = p->spins};
+
+    pthread_mutex_init(&x.taking, NULL);
+    pthread_mutex_init(&x.lock, NULL);
+    pthread_cond_init(&x.given, NULL);
+    atomic_init(&x.turn, 0);
+    atomic_init(&x.sleeping, 0);
+    atomic_init(&x.stopped, false);
+    par_for(p, lanes, run_lane, &x);
+    pthread_mutex_destroy(&x.taking);
+    pthread_mutex_destroy(&x.lock);
+    pthread_cond_destroy(&x.given);
 }
 
 void par_free(struct par *p)

@@ -35,6 +35,47 @@ static void every_item_runs_once(void)
     puts("the pool runs every item once, whatever the number of threads");
 }
 
+/* Numbers 0 .. n - 1, squared, given in order up to `stop`. */
+struct squares { size_t n, taken, given, stop, lane[5], sum; };
+
+static bool take_number(void *arg, size_t lane)
+{
+    struct squares *s = arg;
+    s->lane[lane] = s->taken;
+    return s->taken++ < s->n;
+}
+
+static void square(void *arg, size_t lane)
+{
+    struct squares *s = arg;
+    s->lane[lane] *= s->lane[lane];
+}
+
+static bool give_square(void *arg, size_t lane)
+{
+    struct squares *s = arg;
+    assert(s->lane[lane] == s->given * s->given);
+    s->sum += s->lane[lane];
+    return s->given++ != s->stop;
+}
+
+static void relays_keep_the_order(void)
+{
+    static const struct relay relay = {take_number, square, give_square};
+    for (int threads = 1; threads <= 5; threads++) {
+        struct par *p = par_new(threads);
+        for (size_t n = 0; n < 5000; n = n * 3 + 1)
+            for (size_t stop = 0; stop <= n; stop = stop * 7 + 1) {
+                struct squares s = {.n = n, .stop = stop};
+                par_relay(p, par_lanes(p, 4), &relay, &s);
+                assert(s.given == (stop < n ? stop + 1 : n));
+                assert(s.taken <= s.given + 5 || stop < n);
+            }
+        par_free(p);
+    }
+    puts("a relay gives its pieces in order, and none after a no");
+}
+
 static void first_error_wins_and_is_escaped(void)
 {
     struct err e = {0, ""};
@@ -134,6 +175,7 @@ static void unfinished_files_go(void)
 int main(void)
 {
     every_item_runs_once();
+    relays_keep_the_order();
     first_error_wins_and_is_escaped();
     buffers_grow();
     sha256_is_the_standard_one();
