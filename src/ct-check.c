@@ -21,8 +21,9 @@
 #include "tensor/checkpoint.h"
 #include "tensor/stream.h"
 
-#define TILE_BYTES ((size_t)1 << 20)    /* of source values compared in one go: they stay in a core's cache */
-#define TOGETHER ((size_t)1 << 14)      /* values that one thread compares at a time, where rows are shorter */
+#define PIECE_VALUES ((size_t)1 << 17)  /* of the source that one thread reads and compares at a time, if a row is no longer: they stay in its cache */
+#define MAX_LANES 16
+#define ALIGN 64
 #define MANIFEST_MAX ((size_t)64 << 20)
 #define SHOWN 20                        /* faults of one grade that people see; --json has all */
 
@@ -37,6 +38,17 @@ struct settings {
 
 /* A file's hash, or why it cannot be read. */
 struct sum { char *name; char hex[SHA256_HEX]; int rc; struct err e; };
+
+/* Rows [from, from + n) of a matrix of the source, and of the modules that hold it. */
+struct piece {
+    uint64_t from;
+    size_t n;
+    uint8_t *raw;                       /* as the source has them */
+    uint16_t *values;                   /* raw itself, or made from its blocks */
+    uint8_t *codes[2], *scales[2];
+    struct cmp_tally tally[2];
+    uint8_t *buf; size_t room;          /* where all of these lie */
+};
 
 struct check {
     const struct settings *set;
@@ -56,6 +68,8 @@ struct check {
     pthread_t hashing; bool is_hashing; /* hashes what the manifest lists while values are compared; the sums are its own until it is joined */
     struct sum *sum; size_t n_sums;
     struct par *par;
+    struct piece lane[MAX_LANES];
+    size_t lanes;
     struct err *e;
 };
 
@@ -416,29 +430,20 @@ struct target {
     const struct ckpt_entry *codes, *scales;
     size_t row_codes, row_scales;       /* bytes of one row */
     struct cmp_row how;
-    uint8_t *code_buf, *scale_buf;
 };
 
-/* Rows [from, from + n) of the source in `values`, and the build's beside them. */
-struct tile {
+/* One matrix of the source, read once, against every module that holds it (embed_tokens and an untied head). */
+struct matrix {
+    struct check *c;
+    struct source *s;
+    bool blocks;                        /* the source holds it as _q4 … */
+    enum q4_scale scale;                /* … with such scales */
     const struct target *to;
-    const uint16_t *values;
-    size_t n, cols;
-    size_t together;                    /* rows compared as one: groups of 32 do not mind where a row ends */
-    struct cmp_tally *tally;            /* one for rows that are compared together */
+    int n_to;
+    uint64_t rows, next;
+    size_t cols, most;                  /* rows of a piece */
+    struct cmp_tally *sum;              /* of each target */
 };
-
-static void compare_rows(void *arg, size_t i)
-{
-    const struct tile *t = arg;
-    struct cmp_row row = t->to->how;
-    size_t first = i * t->together, n = t->n - first < t->together ? t->n - first : t->together;
-
-    row.codes = t->to->code_buf + first * t->to->row_codes;
-    row.scales = t->to->scale_buf + first * t->to->row_scales;
-    memset(&t->tally[i], 0, sizeof t->tally[i]);
-    cmp_row_add(&t->tally[i], t->values + first * t->cols, n * t->cols, &row);
-}
 
 /* A plain BF16 row: every value must be the same, 0 of either sign. */
 static void compare_plain(struct cmp_tally *t, const uint16_t *values, const uint8_t *stored, size_t n)
@@ -487,40 +492,112 @@ static int target_init(struct check *c, struct target *t, struct ct_module *m, u
     return t->codes && t->scales ? 0 : bad_target(c, m, "its tensors cannot be read");
 }
 
-static int compare_tile(struct check *c, struct target *t, const uint16_t *values, uint64_t from, size_t n, size_t cols, struct cmp_tally *tally, struct cmp_tally *sum)
+static size_t raw_bytes(const struct matrix *x, size_t n)
 {
-    struct tile tile = {t, values, n, cols, t->how.group < cols && cols < TOGETHER ? TOGETHER / cols : 1, tally};
-    size_t items = (n + tile.together - 1) / tile.together;
-
-    if (ckpt_read(c->ckpt, t->codes, from * t->row_codes, t->code_buf, n * t->row_codes, c->e))
-        return -1;
-    if (t->kind == CT_PLAIN) {
-        compare_plain(sum, values, t->code_buf, n * cols);
-        return 0;
-    }
-    if (ckpt_read(c->ckpt, t->scales, from * t->row_scales, t->scale_buf, n * t->row_scales, c->e))
-        return -1;
-    par_for(c->par, items, compare_rows, &tile);
-    for (size_t i = 0; i < items; i++)
-        cmp_tally_join(sum, &tally[i]);
-    return 0;
+    return x->blocks ? n * (x->cols / Q4_GROUP) * Q4_BLOCK : n * x->cols * 2;
 }
 
-/* The source's next n rows as bf16; `blocks`: it holds them as _q4. */
-static int read_rows(struct check *c, struct source *s, bool blocks, enum q4_scale scale, uint16_t *values, size_t n, size_t cols)
+static bool take_rows(void *arg, size_t lane)
 {
-    size_t groups = n * (cols / Q4_GROUP);
-    uint8_t *raw;
-    int rc;
+    struct matrix *x = arg;
+    struct check *c = x->c;
+    struct piece *p = &c->lane[lane];
 
-    if (!blocks)
-        return source_read(s, values, n * cols * 2, c->e);
-    raw = xreallocarray(NULL, groups + 1, Q4_BLOCK);
-    rc = source_read(s, raw, groups * Q4_BLOCK, c->e);
-    if (!rc)
-        q4_to_bf16(raw, groups, scale, values);
-    free(raw);
-    return rc;
+    p->from = x->next;
+    p->n = x->rows - x->next < x->most ? (size_t)(x->rows - x->next) : x->most;
+    x->next += p->n;
+    if (!p->n || source_read(x->s, p->raw, raw_bytes(x, p->n), c->e))
+        return false;
+    for (int i = 0; i < x->n_to; i++) {
+        const struct target *t = &x->to[i];
+
+        if (ckpt_read(c->ckpt, t->codes, p->from * t->row_codes, p->codes[i], p->n * t->row_codes, c->e)
+            || (t->kind != CT_PLAIN && ckpt_read(c->ckpt, t->scales, p->from * t->row_scales, p->scales[i], p->n * t->row_scales, c->e)))
+            return false;
+    }
+    return true;
+}
+
+/* Groups of less than a row do not mind where one ends. */
+static void compare_with(struct cmp_tally *tally, const struct target *t, const struct piece *p, int i, size_t cols)
+{
+    size_t rows = t->how.group < cols ? p->n : 1;
+    struct cmp_row row = t->how;
+
+    for (size_t at = 0; at < p->n; at += rows) {
+        row.codes = p->codes[i] + at * t->row_codes;
+        row.scales = p->scales[i] + at * t->row_scales;
+        cmp_row_add(tally, p->values + at * cols, rows * cols, &row);
+    }
+}
+
+static void compare_rows(void *arg, size_t lane)
+{
+    struct matrix *x = arg;
+    struct piece *p = &x->c->lane[lane];
+
+    if (x->blocks)
+        q4_to_bf16(p->raw, p->n * (x->cols / Q4_GROUP), x->scale, p->values);
+    for (int i = 0; i < x->n_to; i++) {
+        memset(&p->tally[i], 0, sizeof p->tally[i]);
+        if (x->to[i].kind == CT_PLAIN)
+            compare_plain(&p->tally[i], p->values, p->codes[i], p->n * x->cols);
+        else
+            compare_with(&p->tally[i], &x->to[i], p, i, x->cols);
+    }
+}
+
+static bool join_rows(void *arg, size_t lane)
+{
+    struct matrix *x = arg;
+    const struct piece *p = &x->c->lane[lane];
+
+    for (int i = 0; i < x->n_to; i++)
+        cmp_tally_join(&x->sum[i], &p->tally[i]);
+    progress_add(raw_bytes(x, p->n));
+    return true;
+}
+
+static uint8_t *carve(uint8_t **at, size_t n)
+{
+    uint8_t *part = *at;
+
+    *at += (n + ALIGN - 1) / ALIGN * ALIGN;
+    return part;
+}
+
+/* Room for pieces of this matrix. */
+static void make_room(struct piece *p, const struct matrix *x)
+{
+    size_t raw = x->most * (x->cols + 1) * 2, room = 2 * raw + 6 * ALIGN;
+    uint8_t *at;
+
+    for (int i = 0; i < x->n_to; i++)
+        room += x->most * (x->to[i].row_codes + x->to[i].row_scales);
+    if (room > p->room) {
+        free(p->buf);
+        *p = (struct piece){.buf = xmalloc(room), .room = room};
+    }
+    at = p->buf;
+    p->raw = carve(&at, raw);
+    p->values = (uint16_t *)(void *)(x->blocks ? carve(&at, raw) : p->raw);
+    for (int i = 0; i < x->n_to; i++) {
+        p->codes[i] = carve(&at, x->most * x->to[i].row_codes);
+        p->scales[i] = carve(&at, x->most * x->to[i].row_scales);
+    }
+}
+
+static int compare_matrix(struct matrix *x)
+{
+    static const struct relay relay = {take_rows, compare_rows, join_rows};
+    struct check *c = x->c;
+
+    x->most = x->cols && PIECE_VALUES / x->cols ? PIECE_VALUES / x->cols : 1;
+    x->most = x->most > x->rows ? (size_t)x->rows : x->most;
+    for (size_t i = 0; i < c->lanes; i++)
+        make_room(&c->lane[i], x);
+    par_relay(c->par, c->lanes, &relay, x);
+    return c->e->code ? -1 : 0;
 }
 
 static void report_tensor(struct check *c, const char *name, const char *kind, const struct cmp_tally *t)
@@ -541,37 +618,6 @@ static void report_tensor(struct check *c, const char *name, const char *kind, c
 static const char *stored_name(const struct target *t)
 {
     return t->kind == CT_PACKED ? "int4" : ct_kind_name(t->kind);
-}
-
-/* One matrix of the source, read once, against every module that holds it (embed_tokens and an untied head). */
-static int compare_matrix(struct check *c, struct source *s, bool blocks, enum q4_scale scale, struct target *to, int n_to, uint64_t rows, size_t cols, struct cmp_tally *sums)
-{
-    size_t tile = TILE_BYTES / 2 / (cols ? cols : 1) ? TILE_BYTES / 2 / (cols ? cols : 1) : 1;
-    uint16_t *values;
-    struct cmp_tally *tally;
-    int rc = 0;
-
-    tile = tile > rows ? (size_t)rows : tile;
-    values = xreallocarray(NULL, tile * cols + 1, 2);
-    tally = xreallocarray(NULL, tile + 1, sizeof *tally);
-    for (int i = 0; i < n_to; i++) {
-        to[i].code_buf = xreallocarray(NULL, tile + 1, to[i].row_codes + 1);
-        to[i].scale_buf = xreallocarray(NULL, tile + 1, to[i].row_scales + 1);
-    }
-    for (uint64_t from = 0, n; !rc && from < rows; from += n) {
-        n = rows - from < tile ? rows - from : tile;
-        rc = read_rows(c, s, blocks, scale, values, n, cols);
-        for (int i = 0; !rc && i < n_to; i++)
-            rc = compare_tile(c, &to[i], values, from, n, cols, tally, &sums[i]);
-        progress_add(n * cols * (blocks ? 9 : 32) / 16);
-    }
-    for (int i = 0; i < n_to; i++) {
-        free(to[i].code_buf);
-        free(to[i].scale_buf);
-    }
-    free(values);
-    free(tally);
-    return rc;
 }
 
 /* Bytes that must be there unchanged: norms, towers, and what came packed already. */
@@ -628,7 +674,7 @@ static int compare_to(struct check *c, struct source *s, bool blocks, enum q4_sc
         m[i]->used = true;
         ok += target_init(c, &to[ok], m[i], rows, cols) == 0;
     }
-    if (ok && compare_matrix(c, s, blocks, scale, to, ok, rows, cols, sums))
+    if (ok && compare_matrix(&(struct matrix){.c = c, .s = s, .blocks = blocks, .scale = scale, .to = to, .n_to = ok, .rows = rows, .cols = cols, .sum = sums}))
         return -1;
     for (int i = 0; i < ok; i++)
         report_tensor(c, to[i].m->disk, stored_name(&to[i]), &sums[i]);
@@ -643,7 +689,7 @@ static int compare_bank(struct check *c, struct source *s, const struct st_tenso
     size_t cols = (size_t)t->shape[2] * (blocks ? Q4_GROUP : 1);
     char experts[CT_NAME], name[CT_NAME + 40];
     struct cmp_tally sum;
-    struct target to = {NULL, CT_PLAIN, NULL, NULL, 0, 0, {CMP_INT4, NULL, NULL, ST_F32, 1}, NULL, NULL};
+    struct target to = {NULL, CT_PLAIN, NULL, NULL, 0, 0, {CMP_INT4, NULL, NULL, ST_F32, 1}};
 
     memset(&sum, 0, sizeof sum);
     snprintf(experts, sizeof experts, "%.*s", (int)(strstr(t->name, ".experts.") - t->name + 8), t->name);
@@ -659,7 +705,7 @@ static int compare_bank(struct check *c, struct source *s, const struct st_tenso
         m->used = true;
         if (target_init(c, &to, m, rows, cols))
             return 0;
-        if (compare_matrix(c, s, blocks, scale, &to, 1, rows, cols, &sum))
+        if (compare_matrix(&(struct matrix){.c = c, .s = s, .blocks = blocks, .scale = scale, .to = &to, .n_to = 1, .rows = rows, .cols = cols, .sum = &sum}))
             return -1;
     }
     report_tensor(c, t->name, stored_name(&to), &sum);
@@ -953,6 +999,8 @@ static void check_free(struct check *c)
     store_close(c->place);
     remote_close(c->remote);
     par_free(c->par);
+    for (size_t i = 0; i < c->lanes; i++)
+        free(c->lane[i].buf);
     free(c->tensor);
 }
 
@@ -985,6 +1033,7 @@ int main(int argc, char **argv)
     set.build = argv[opt_parse(&spec, argc, argv)];
     c.faults = json_array();
     c.par = par_new((int)set.jobs);
+    c.lanes = par_lanes(c.par, MAX_LANES);
     if (run(&c))
         die(&e);
     yes = answer(&c);

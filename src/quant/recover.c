@@ -400,12 +400,15 @@ void q4_share_add(struct q4_share *share, const uint16_t *x, const uint8_t *bloc
 /* All of a tally but `written`. */
 static void tally_rest(struct q4_tally *t, const uint16_t *values, const uint8_t *blocks, size_t n, enum q4_scale kind)
 {
-    t->groups += n;
+    uint64_t zero = 0, negative = 0;    /* not in *t, which blocks might be part of for all that the compiler knows */
     for (size_t i = 0; i < n; i++) {
-        uint16_t scale = (uint16_t)(blocks[i * Q4_BLOCK] | blocks[i * Q4_BLOCK + 1] << 8);
-        t->zero += magnitude(scale) == 0;
-        t->negative += scale > 0x8000;
+        unsigned high = blocks[i * Q4_BLOCK + 1], none = ((high & 0x7f) | blocks[i * Q4_BLOCK]) == 0;
+        zero += none;
+        negative += high >> 7 & ~none;
     }
+    t->groups += n;
+    t->zero += zero;
+    t->negative += negative;
     if (kind == Q4_F16)
         q4_share_add(&t->as_bf16, values, blocks, n, kind, true);
     else
@@ -418,7 +421,9 @@ void q4_tally_add(struct q4_tally *t, const uint16_t *values, const uint8_t *blo
     tally_rest(t, values, blocks, n, kind);
 }
 
-size_t q4_recover_counted(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks, struct q4_tally *t)
+enum { COUNTED = 512 };         /* groups at a time: their blocks are in the first cache when they are counted */
+
+static size_t recover_some(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks, struct q4_tally *t)
 {
     size_t done = recover(values, n, kind, blocks, t);
     if (simd_level() == SIMD_SCALAR)
@@ -426,4 +431,16 @@ size_t q4_recover_counted(const uint16_t *values, size_t n, enum q4_scale kind, 
     else
         tally_rest(t, values, blocks, done, kind);
     return done;
+}
+
+size_t q4_recover_counted(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks, struct q4_tally *t)
+{
+    size_t i = 0;
+    for (size_t k; i < n; i += k) {
+        k = n - i < COUNTED ? n - i : COUNTED;
+        size_t done = recover_some(values + i * Q4_GROUP, k, kind, blocks + i * Q4_BLOCK, t);
+        if (done < k)
+            return i + done;
+    }
+    return i;
 }

@@ -41,7 +41,8 @@ AVX512 void q4_share_avx512(struct q4_share *share, const uint16_t *x, const uin
         if (i % 16 == 0)
             for (size_t k = 0; k < 16 && i + k < n; k++) {
                 const uint8_t *b = blocks + k * Q4_BLOCK;
-                scale[k] = q4_scale_value((uint16_t)(b[0] | b[1] << 8), kind);
+                uint16_t bits = (uint16_t)(b[0] | b[1] << 8);
+                scale[k] = kind == Q4_BF16 ? bf16_to_f32(bits) : q4_scale_value(bits, kind);
                 if (rounded)
                     scale[k] = bf16_to_f32(bf16_from_f32(scale[k]));
             }

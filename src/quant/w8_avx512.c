@@ -1,4 +1,4 @@
-/* Rows to 8 bits and back, 16 values a register: as w8_avx2.c. */
+/* Rows to 8 bits and back: as w8_avx2.c. */
 #include <immintrin.h>
 #include "quant/w8_twin.h"
 
@@ -19,26 +19,58 @@ AVX512 uint16_t w8_peak_avx512(const uint16_t *row, size_t n)
     return rest > peak ? rest : peak;
 }
 
-AVX512_INLINE __m512i e4m3(__m512 v)
+/* |v| to three mantissa bits, in the upper bits (w8.c says how). */
+AVX512_INLINE __m512i round_to_three(__m512 v)
+{
+    __m512i bits = _mm512_castps_si512(v), even = _mm512_and_si512(_mm512_srli_epi32(bits, 20), _mm512_set1_epi32(1));
+    return _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7ffff)), even);
+}
+
+/* The upper, the lower halves of dwords that stand for neighbours. */
+AVX512_INLINE __m512i upper_halves(__m512i even, __m512i odd)
+{
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(even, 16), odd);
+}
+
+AVX512_INLINE __m512i lower_halves(__m512i even, __m512i odd)
+{
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, even, _mm512_slli_epi32(odd, 16));
+}
+
+/* 32 codes in the low bytes of words.  A quotient beyond 448 is so by less than what rounding takes off: no clamp.  What rounds up to 2^-6 has the same code either way. */
+AVX512_INLINE __m512i e4m3(__m512i x, __m512 scale)
 {
     const __m512 bias = _mm512_set1_ps(0x1p14f);
-    __m512i all = _mm512_castps_si512(v), bits = _mm512_and_si512(all, _mm512_set1_epi32(0x7fffffff));
-    __m512i small = _mm512_sub_epi32(_mm512_castps_si512(_mm512_add_ps(_mm512_castsi512_ps(bits), bias)), _mm512_castps_si512(bias));
-    __m512i even = _mm512_and_si512(_mm512_srli_epi32(bits, 20), _mm512_set1_epi32(1));
-    __m512i large = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7ffff)), even), 20);
-    large = _mm512_sub_epi32(large, _mm512_set1_epi32((127 - 7) << 3));
-    __m512i code = _mm512_mask_mov_epi32(large, _mm512_cmplt_epi32_mask(bits, _mm512_set1_epi32(0x3c800000)), small);
-    return _mm512_or_si512(code, _mm512_and_si512(_mm512_srli_epi32(all, 24), _mm512_set1_epi32(0x80)));
+    __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_and_si512(x, _mm512_set1_epi32(0x7fff)), 16));
+    __m512 odd = _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(0x7fff0000)));
+    even = _mm512_div_ps(even, scale);
+    odd = _mm512_div_ps(odd, scale);
+    __m512i rounded = upper_halves(round_to_three(even), round_to_three(odd));
+    __m512i small = lower_halves(_mm512_castps_si512(_mm512_add_ps(even, bias)), _mm512_castps_si512(_mm512_add_ps(odd, bias)));
+    __m512i large = _mm512_xor_si512(_mm512_srli_epi16(rounded, 4), _mm512_set1_epi16(0x40));           /* less 127 - 7 in the exponent, in seven bits */
+    __m512i code = _mm512_mask_blend_epi16(_mm512_cmplt_epi16_mask(rounded, _mm512_set1_epi16(0x3c80)), large, small);
+    enum { SELECT = 0xca };             /* first ? second : third */
+    return _mm512_ternarylogic_epi32(_mm512_set1_epi16(0x7f), code, _mm512_srli_epi16(x, 8), SELECT);
+}
+
+/* 32 codes likewise. */
+AVX512_INLINE __m512i int8(__m512i x, __m512 scale)
+{
+    const __m512 top = _mm512_set1_ps(127), bottom = _mm512_set1_ps(-127);
+    __m512 even = _mm512_div_ps(_mm512_castsi512_ps(_mm512_slli_epi32(x, 16)), scale);
+    __m512 odd = _mm512_div_ps(_mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000u))), scale);
+    even = _mm512_max_ps(_mm512_min_ps(even, top), bottom);
+    odd = _mm512_max_ps(_mm512_min_ps(odd, top), bottom);
+    return lower_halves(_mm512_cvtps_epi32(even), _mm512_cvtps_epi32(odd));
 }
 
 AVX512 void w8_codes_avx512(enum w8_kind kind, const uint16_t *row, size_t n, float scale, uint8_t *codes)
 {
-    const __m512 s = _mm512_set1_ps(scale), top = _mm512_set1_ps(w8_top(kind)), bottom = _mm512_set1_ps(-w8_top(kind));
+    const __m512 s = _mm512_set1_ps(scale);
     size_t i = 0;
-    for (; i + 16 <= n; i += 16) {
-        __m512i wide = _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(row + i))), 16);
-        __m512 v = _mm512_max_ps(_mm512_min_ps(_mm512_div_ps(_mm512_castsi512_ps(wide), s), top), bottom);
-        _mm_storeu_si128((void *)(codes + i), _mm512_cvtepi32_epi8(kind == W8_FP8 ? e4m3(v) : _mm512_cvtps_epi32(v)));
+    for (; i + 32 <= n; i += 32) {
+        __m512i x = _mm512_loadu_si512(row + i), c = kind == W8_FP8 ? e4m3(x, s) : int8(x, s);
+        _mm256_storeu_si256((void *)(codes + i), _mm512_cvtepi16_epi8(c));
     }
     w8_codes_scalar(kind, row + i, n - i, scale, codes + i);
 }
