@@ -92,7 +92,7 @@ static struct sum *add_sum(struct build *b, const char *name)
     return s;
 }
 
-enum { HASHED = 1 << 20 };      /* bytes for which the hashing is woken */
+enum { HASHED = 1 << 20, READERS = 2 };         /* bytes for which the hashing is woken; its lanes */
 
 /* How many bytes are complete, once there are enough more than `have` or all; fewer when the build is given up. */
 static uint64_t wait_for_more(struct hashing *h, uint64_t have)
@@ -106,24 +106,63 @@ static uint64_t wait_for_more(struct hashing *h, uint64_t have)
     return ready;
 }
 
+/* Bytes [at, end) of the file, which are there, in pieces: each is read by one lane while the piece before it is hashed. */
+struct span {
+    struct hashing *h;
+    struct sha256 *sha;
+    uint64_t at, end;
+    struct { char *buf; uint64_t at; size_t n; bool failed; struct err e; } lane[READERS];
+};
+
+static bool take_bytes(void *arg, size_t lane)
+{
+    struct span *s = arg;
+
+    s->lane[lane].at = s->at;
+    s->lane[lane].n = s->end - s->at < IO_CHUNK ? (size_t)(s->end - s->at) : IO_CHUNK;
+    s->at += s->lane[lane].n;
+    return s->lane[lane].n > 0;
+}
+
+static void read_bytes(void *arg, size_t lane)
+{
+    struct span *s = arg;
+
+    s->lane[lane].failed = io_pread_full(s->h->fd, s->lane[lane].buf, s->lane[lane].n, s->lane[lane].at, s->h->sum->name, &s->lane[lane].e) != 0;
+}
+
+static bool hash_bytes(void *arg, size_t lane)
+{
+    struct span *s = arg;
+
+    s->h->failed = s->lane[lane].failed;
+    s->h->e = s->lane[lane].e;
+    if (!s->h->failed)
+        sha256_add(s->sha, s->lane[lane].buf, s->lane[lane].n);
+    return !s->h->failed;
+}
+
 static void *hash_file(void *arg)
 {
+    static const struct relay relay = {take_bytes, read_bytes, hash_bytes};
     struct hashing *h = arg;
-    struct sha256 *s = sha256_new();
-    char *buf = xmalloc(IO_CHUNK);
+    struct span s = {.h = h, .sha = sha256_new()};
 
-    for (uint64_t at = 0, ready; at < h->n && !h->failed; ) {
-        ready = wait_for_more(h, at);
-        h->failed = ready <= at;
-        for (uint64_t k; at < ready && !h->failed; at += k) {
-            k = ready - at < IO_CHUNK ? ready - at : IO_CHUNK;
-            h->failed = io_pread_full(h->fd, buf, k, at, h->sum->name, &h->e) != 0;
-            if (!h->failed)
-                sha256_add(s, buf, k);
+    for (int i = 0; i < READERS; i++)
+        s.lane[i].buf = xmalloc(IO_CHUNK);
+    while (s.at < h->n && !h->failed) {
+        s.end = wait_for_more(h, s.at);
+        h->failed = s.end <= s.at;
+        if (!h->failed) {
+            struct par *par = par_new(s.end == h->n ? READERS : 1);     /* once everything is written, CPUs are free */
+
+            par_relay(par, par_lanes(par, READERS), &relay, &s);
+            par_free(par);
         }
     }
-    sha256_hex(s, h->sum->hex);
-    free(buf);
+    sha256_hex(s.sha, h->sum->hex);
+    for (int i = 0; i < READERS; i++)
+        free(s.lane[i].buf);
     h->failed |= io_sync_close(h->fd, h->sum->name, &h->e) != 0;
     return NULL;
 }

@@ -12,6 +12,8 @@
 /* Turns that a thread waits for the others without sleeping, some tens of microseconds: falling asleep and being woken costs about as much.  Rounds that follow each
  * other quickly find everybody awake; a pool that is idle sleeps. */
 enum { SPINS = 1000, MOST_STOLEN = 4 };
+/* In a relay one waits for another's read or write, which may be for another process, which wants the CPU. */
+enum { RELAY_SPINS = 100 };
 
 /* The items of a round that nobody has taken yet, first and end in 32 bits each: every thread has a run of neighbours, which it takes from the front, so that memory is
  * read in order; one that is done takes some from the end of another's run.  Nobody waits for a thread that has not taken any. */
@@ -279,7 +281,7 @@ size_t par_lanes(const struct par *p, size_t most)
 
 void par_relay(struct par *p, size_t lanes, const struct relay *r, void *arg)
 {
-    struct race x = {.relay = r, .arg = arg, .spins = p->spins};
+    struct race x = {.relay = r, .arg = arg, .spins = p->spins ? RELAY_SPINS : 0};
 
     pthread_mutex_init(&x.taking, NULL);
     pthread_mutex_init(&x.lock, NULL);
