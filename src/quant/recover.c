@@ -170,11 +170,28 @@ size_t q4_recover_scalar(const uint16_t *values, size_t n, enum q4_scale kind, u
     return n;
 }
 
+/* Counts t->written as well, unless t is NULL. */
+static size_t recover_by(const struct q4_twin *twin, const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks, struct q4_tally *t)
+{
+    size_t most = n - n % twin->lanes, i = kind == Q4_F16 ? twin->f16(values, most, blocks) : 0, counted = kind == Q4_F16 ? 0 : most;
+    for (size_t k; kind == Q4_BF16 && i < most; i += k) {
+        k = most - i < Q4_CHUNK ? most - i : Q4_CHUNK;
+        size_t done = twin->bf16(values + i * Q4_GROUP, k, blocks + i * Q4_BLOCK, t);
+        if (done < k)
+            return i + done;
+    }
+    if (i == most)
+        i += q4_recover_scalar(values + i * Q4_GROUP, n - i, kind, blocks + i * Q4_BLOCK);
+    if (t && i == n)
+        q4_share_add(&t->written, values + counted * Q4_GROUP, blocks + counted * Q4_BLOCK, n - counted, kind, false);
+    return i;
+}
+
 static size_t recover(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks, struct q4_tally *t)
 {
     switch (simd_level()) {
-    case SIMD_AVX512: return q4_recover_avx512(values, n, kind, blocks, t);
-    case SIMD_AVX2: return q4_recover_avx2(values, n, kind, blocks, t);
+    case SIMD_AVX512: return recover_by(&q4_twin_avx512, values, n, kind, blocks, t);
+    case SIMD_AVX2: return recover_by(&q4_twin_avx2, values, n, kind, blocks, t);
     default: return q4_recover_scalar(values, n, kind, blocks);
     }
 }

@@ -517,24 +517,12 @@ AVX512 static size_t recover_chunk(const uint16_t *values, size_t n, uint8_t *bl
     return n;
 }
 
-AVX512 static size_t recover_bf16(const uint16_t *values, size_t n, uint8_t *blocks, struct q4_tally *t)
-{
-    size_t i = 0;
-    for (size_t k; n - i >= LANES; i += k) {
-        k = n - i < Q4_CHUNK ? (n - i) & ~(size_t)(LANES - 1) : Q4_CHUNK;
-        size_t done = recover_chunk(values + i * Q4_GROUP, k, blocks + i * Q4_BLOCK, t);
-        if (done < k)
-            return i + done;
-    }
-    return i;
-}
-
+/* A multiple of 16 groups. */
 AVX512 static size_t recover_f16(const uint16_t *values, size_t n, uint8_t *blocks)
 {
     const uint8_t *table = q4_ratio_table();
     struct result r;
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
+    for (size_t i = 0; i < n; i += LANES) {
         recover16(values + i * Q4_GROUP, Q4_F16, table, false, &r);
         if (r.truth)
             recover16_again(values + i * Q4_GROUP, Q4_F16, table, &r);
@@ -545,15 +533,7 @@ AVX512 static size_t recover_f16(const uint16_t *values, size_t n, uint8_t *bloc
                 return g;
         }
     }
-    return i;
+    return n;
 }
 
-AVX512 size_t q4_recover_avx512(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks, struct q4_tally *t)
-{
-    size_t most = n - n % LANES, i = kind == Q4_F16 ? recover_f16(values, n, blocks) : recover_bf16(values, n, blocks, t), shared = kind == Q4_F16 ? 0 : most;
-    if (i == most)
-        i += q4_recover_scalar(values + i * Q4_GROUP, n - i, kind, blocks + i * Q4_BLOCK);
-    if (t && i == n)
-        q4_share_avx512(&t->written, values + shared * Q4_GROUP, blocks + shared * Q4_BLOCK, n - shared, kind, false);
-    return i;
-}
+const struct q4_twin q4_twin_avx512 = {LANES, recover_chunk, recover_f16};

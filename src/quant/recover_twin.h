@@ -6,9 +6,13 @@
 /* The truth for one group; false = no block, nothing written. */
 bool q4_recover_group(const uint16_t *values, enum q4_scale kind, uint8_t *block);
 size_t q4_recover_scalar(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks);
-/* `t` as q4_recover_counted's, but zero, negative, groups and as_bf16 are left to the caller; NULL: nothing is counted. */
-size_t q4_recover_avx2(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks, struct q4_tally *t);
-size_t q4_recover_avx512(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks, struct q4_tally *t);
+/* A twin takes multiples of `lanes` groups, with bf16 scales Q4_CHUNK at most.  `t->written` grows by what bf16 scales give back, NULL: nothing is counted. */
+struct q4_twin {
+    size_t lanes;
+    size_t (*bf16)(const uint16_t *values, size_t n, uint8_t *blocks, struct q4_tally *t);
+    size_t (*f16)(const uint16_t *values, size_t n, uint8_t *blocks);
+};
+extern const struct q4_twin q4_twin_avx2, q4_twin_avx512;
 
 /* Which m allow a value, by ceil(Q4_RATIO_STEPS * |x| / peak): bit m - 1.  Holds every m with which a value may lie on the grid, float32 rounding of the
  * index included; index 0 is the value 0 alone. */
