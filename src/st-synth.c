@@ -297,7 +297,7 @@ static void list_parts(struct model *m)
 
 /* ---- making and writing values ---------------------------------------------------------------------------------- */
 
-#define TILE ((uint64_t)1 << 21)    /* values made at a time; a chunk of them is one thread's work */
+#define TILE ((uint64_t)1 << 20)    /* values made at a time; a chunk of them is one thread's work */
 #define CHUNK ((uint64_t)1 << 15)
 
 struct tile { const struct model *m; const struct part *p; uint64_t first, n; uint16_t *out; };

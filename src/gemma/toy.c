@@ -54,7 +54,7 @@ static const char text_merges[] =
     "in ter,inis hed,ir d,ir st,it y,iv ided,j um,jum ps,l ain,l f,l o,l our,l se,le ar,le ase,le ss,lo se,lose d,lour s,"
     "m ainder,m all,m er,m on,n g,n less,n swer,o af,o bably,o lours,o ther,o ve,o x,om an";
 
-/* Pieces by id, owned. */
+/* Pieces by id, owned; NULL = <unusedN>, counted from 0. */
 struct vocab { char **piece; int size; };
 
 static void set_piece(struct vocab *v, int id, char *text)
@@ -119,9 +119,6 @@ static void vocab_fill(struct vocab *v, const json_t *config, const struct gemma
     for (size_t i = 0; i < sizeof config_specials / sizeof *config_specials; i++)
         if (config_special_id(config, i, v->size) >= 0)
             set_piece(v, config_special_id(config, i, v->size), xstrdup(config_specials[i].text));
-    for (int id = 0, unused = 0; id < v->size; id++)
-        if (!v->piece[id])
-            set_piece(v, id, xasprintf("<unused%d>", unused++));
 }
 
 static void vocab_free(struct vocab *v)
@@ -168,7 +165,7 @@ static bool is_special(const struct vocab *v, int id, const json_t *config)
     for (size_t i = 0; i < sizeof config_specials / sizeof *config_specials; i++)
         if (config_special_id(config, i, v->size) == id)
             return true;
-    return id <= END_OF_TURN && strncmp(v->piece[id], "<unused", 7) != 0;
+    return id <= END_OF_TURN && v->piece[id];
 }
 
 static void add_merge(struct buf *b, const char *left, const char *right, bool *first)
@@ -232,9 +229,12 @@ static void tokenizer_json(struct buf *b, const struct vocab *v, const json_t *c
                " {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}]},\n"
                "  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": \"<unk>\",\n    \"continuing_subword_prefix\": null,\n"
                "    \"end_of_word_suffix\": null,\n    \"fuse_unk\": true,\n    \"byte_fallback\": true,\n    \"ignore_merges\": false,\n    \"vocab\": {");
-    for (int id = 0; id < v->size; id++) {
+    for (int id = 0, unused = 0; id < v->size; id++) {
         buf_str(b, id ? ",\n      " : "\n      ");
-        add_quoted(b, v->piece[id]);
+        if (v->piece[id])
+            add_quoted(b, v->piece[id]);
+        else
+            buf_printf(b, "\"<unused%d>\"", unused++);
         buf_printf(b, ": %d", id);
     }
     buf_str(b, "\n    },\n    \"merges\": [");
