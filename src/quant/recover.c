@@ -438,7 +438,7 @@ void q4_tally_add(struct q4_tally *t, const uint16_t *values, const uint8_t *blo
     tally_rest(t, values, blocks, n, kind);
 }
 
-enum { COUNTED = 512 };         /* groups at a time: their blocks are in the first cache when they are counted */
+enum { COUNTED = Q4_CHUNK };    /* groups at a time: their blocks are in the first cache when they are counted */
 
 static size_t recover_some(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks, struct q4_tally *t)
 {

@@ -47,7 +47,7 @@ const struct q4_eight *q4_eight_table(void);
 
 /* What a twin knows of the groups of a chunk, and two lists of them: those that c does not give back, and those for the general way.  Its passes are apart because single
  * words that are stored and at once loaded by the vector stall.  A set of a group's 32 values has a bit for each, in the twin's order. */
-enum { Q4_CHUNK = 256 };        /* groups: their source stays in the first cache from one pass to the next */
+enum { Q4_CHUNK = 1024 };       /* groups: their source stays in the second cache from one pass to the next, and the lists are long enough to fill registers */
 enum { Q4_SPARE = 16 };         /* entries that a twin writes beyond the last one */
 struct q4_chunk {
     _Alignas(64) float ratio[Q4_CHUNK];         /* 8 / (level -8's value) */
