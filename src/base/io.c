@@ -16,6 +16,7 @@
 
 #define PIPE_BYTES (1 << 20)            /* the most an unprivileged process may ask for */
 #define PASS_MAX ((size_t)1 << 30)      /* one splice */
+#define DIRECT ((size_t)1 << 16)        /* bytes that are written as they are, not gathered first */
 #define PROBE 4                         /* bytes of zstd's magic number */
 #define ZSTD_LEVEL 3
 
@@ -402,7 +403,7 @@ static int flush(struct output *out, struct err *e)
 
 int output_write(struct output *out, const void *buf, size_t n, struct err *e)
 {
-    if (out->n + n <= IO_CHUNK) {
+    if (n < DIRECT && out->n + n <= IO_CHUNK) {
         if (n)
             memcpy(out->buf + out->n, buf, n);
         out->n += n;
@@ -410,7 +411,7 @@ int output_write(struct output *out, const void *buf, size_t n, struct err *e)
     }
     if (flush(out, e) != 0)
         return -1;
-    if (n >= IO_CHUNK)
+    if (n >= DIRECT)
         return emit(out, buf, n, e);
     memcpy(out->buf, buf, n);
     out->n = n;
