@@ -46,8 +46,8 @@ static const struct opt_spec spec = {
     .min_operands = 0, .max_operands = 0
 };
 
-enum { PIECE = IO_CHUNK / (2 * Q4_GROUP) };     /* groups that one thread takes at a time: their values and blocks stay in its cache */
-enum { MAX_LANES = 32 };
+enum { PIECE_BYTES = 1 << 19, PIECE = PIECE_BYTES / (2 * Q4_GROUP) };     /* groups that one thread takes at a time: their values and blocks stay in its cache */
+enum { MAX_LANES = 16 };
 
 struct item {
     const struct st_tensor *in;
@@ -259,7 +259,7 @@ struct job {
 /* Small tensors pass as a piece, large ones inside the kernel. */
 static bool is_spliced(const struct job *j, const struct item *it)
 {
-    return j->w && it->act != REGRID && it->in->nbytes > IO_CHUNK;
+    return j->w && it->act != REGRID && it->in->nbytes > PIECE_BYTES;
 }
 
 static bool next_item(struct job *j)
@@ -556,7 +556,7 @@ static struct job *new_job(enum q4_scale kind, struct items *all, struct st_read
     j->all = all;
     j->r = r;
     for (size_t i = 0; i < j->lanes; i++) {
-        j->lane[i].values = xmalloc(IO_CHUNK);
+        j->lane[i].values = xmalloc(PIECE_BYTES);
         j->lane[i].blocks = xmalloc(PIECE * Q4_BLOCK);
     }
     return j;
