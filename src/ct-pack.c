@@ -18,8 +18,8 @@
 #include "quant/w8.h"
 #include "tensor/stream.h"
 
-#define PIECE ((size_t)1 << 18)          /* bytes of the stream that one thread takes at a time, if a row is no longer: they stay in its cache */
-#define MAX_LANES 16
+#define PIECE ((size_t)1 << 19)          /* bytes of the stream that one thread takes at a time, if a row is no longer: they stay in its cache */
+#define MAX_LANES 8
 
 struct settings {
     const char *out, *linears, *expect;
