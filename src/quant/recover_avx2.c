@@ -270,7 +270,7 @@ AVX2_INLINE void write_blocks(const struct result *r, uint8_t *blocks)
 }
 
 /* Groups that are not next to each other: 8 of them at a time are brought together.  Returns the first, by place, that has no block. */
-AVX2 static size_t recover_gathered(const uint16_t *values, const uint32_t *at, size_t n, enum q4_scale kind, uint8_t *blocks)
+AVX2 static size_t recover_gathered(const uint16_t *values, const uint32_t *at, size_t n, enum q4_scale kind, uint8_t *blocks, struct q4_tally *t)
 {
     uint16_t x[LANES * Q4_GROUP];
     uint8_t made[LANES * Q4_BLOCK];
@@ -284,12 +284,12 @@ AVX2 static size_t recover_gathered(const uint16_t *values, const uint32_t *at, 
         recover8(x, kind, table, &r);
         write_blocks(&r, made);
         for (size_t j = 0; j < k; j++) {
-            uint8_t *block = blocks + at[i + j] * Q4_BLOCK;
-            if (!(r.truth >> j & 1))
-                __builtin_memcpy(block, made + j * Q4_BLOCK, Q4_BLOCK);
-            else if (!q4_recover_group(x + j * Q4_GROUP, kind, block) && at[i + j] < first)
+            if (r.truth >> j & 1 && !q4_recover_group(x + j * Q4_GROUP, kind, made + j * Q4_BLOCK) && at[i + j] < first)
                 first = at[i + j];
+            __builtin_memcpy(blocks + at[i + j] * Q4_BLOCK, made + j * Q4_BLOCK, Q4_BLOCK);
         }
+        if (t)
+            q4_share_add(&t->written, x, made, k, kind, false);
     }
     return first;
 }
@@ -536,14 +536,12 @@ AVX2 static size_t recover_chunk(const uint16_t *values, size_t n, uint8_t *bloc
     store(c.side + c.n_close, _mm256_setzero_si256());          /* the last 8 may be fewer */
     for (size_t i = 0; i < c.n_close; i += LANES)
         take_settled(values, table, blocks, &c, i, c.n_close - i < LANES ? c.n_close - i : LANES, t);
-    size_t first = recover_gathered(values, c.other, c.n_other, Q4_BF16, blocks);
+    size_t first = recover_gathered(values, c.other, c.n_other, Q4_BF16, blocks, t);
     if (first != SIZE_MAX)
         return first;
     if (t) {
         t->written.values += exact * Q4_GROUP;
         t->written.groups += exact;
-        for (size_t i = 0; i < c.n_other; i++)
-            q4_share_add(&t->written, values + c.other[i] * Q4_GROUP, blocks + c.other[i] * Q4_BLOCK, 1, Q4_BF16, false);
     }
     return n;
 }
