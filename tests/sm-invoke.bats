@@ -114,6 +114,14 @@ END
     holds '.error | test("[Tt]imed out")' <<< "$output"
 }
 
+@test "a kept connection that ends without an answer is an error: what may have run is not sent again" {
+    { chat a; chat DROP; chat b; } > in
+    run -69 --separate-stderr sm-invoke --url "$URL" < in
+    holds '.status == null and (.error | test("is not sent again"))' <<< "${lines[1]}"
+    holds '.status == 200 and .connect_ms > 0' <<< "${lines[2]}"
+    curl -s "$URL/stats" | holds '.requests == 3'
+}
+
 @test "a key goes out as a bearer token and nowhere else" {
     echo sesame-7 > key
     chat ECHO | sm-invoke --url "$URL" --api-key-file key > out

@@ -3,9 +3,20 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <openssl/params.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+/* One text after another, up to NULL: every call is signed, and printf would cost more than its hashes. */
+static void put(struct buf *b, ...)
+{
+    va_list ap;
+    va_start(ap, b);
+    for (const char *s; (s = va_arg(ap, const char *));) buf_str(b, s);
+    va_end(ap);
+}
 
 /* --- encoding ------------------------------------------------------------------------------------------------------- */
 
@@ -16,10 +27,13 @@ static bool unreserved(unsigned char c)
 
 void sigv4_encode(struct buf *b, const char *p, size_t n, bool keep_slash)
 {
-    for (size_t i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)p[i];
-        if (unreserved(c) || (keep_slash && c == '/')) buf_char(b, (char)c);
-        else buf_printf(b, "%%%02X", c);
+    static const char digit[] = "0123456789ABCDEF";
+    for (size_t i = 0, run; i < n; i += run + 1) {
+        for (run = 0; i + run < n && (unreserved((unsigned char)p[i + run]) || (keep_slash && p[i + run] == '/')); run++) continue;
+        buf_add(b, p + i, run);
+        if (i + run == n) return;
+        unsigned char c = (unsigned char)p[i + run];
+        buf_add(b, (char[]){'%', digit[c >> 4], digit[c & 15]}, 3);
     }
 }
 
@@ -120,6 +134,7 @@ static char *recoded(const char *p, size_t n)
 static void add_query(struct buf *b, const char *query)
 {
     size_t n = 0, cap = 1;
+    if (!*query) return;
     for (const char *p = query; *p; p++) cap += *p == '&';
     struct pair *list = xcalloc(cap, sizeof *list);
     for (const char *p = query; *p;) {
@@ -142,7 +157,7 @@ static char *squeezed(const char *p)
     char *out = xmalloc(strlen(p) + 1), *w = out;
     bool blank = false;
     for (; *p; p++) {
-        if (strchr(" \t\r\n", *p)) {
+        if (*p == ' ' || *p == '\t' || *p == '\r' || *p == '\n') {
             blank = w > out;
             continue;
         }
@@ -176,9 +191,11 @@ static void add_headers(struct buf *b, struct buf *names, const struct sigv4_req
     qsort(list, count, sizeof *list, by_name);
     for (size_t i = 0; i < count; i++) {
         bool again = i && !strcmp(list[i].name, list[i - 1].name);
-        if (again) buf_printf(b, ",%s", list[i].value);
-        else buf_printf(b, "%s%s:%s", i ? "\n" : "", list[i].name, list[i].value);
-        if (!again) buf_printf(names, "%s%s", i ? ";" : "", list[i].name);
+        if (!again) {
+            put(b, i ? "\n" : "", list[i].name, ":", NULL);
+            put(names, i ? ";" : "", list[i].name, NULL);
+        }
+        put(b, again ? "," : "", list[i].value, NULL);
     }
     buf_char(b, '\n');
     free_pairs(list, count);
@@ -186,46 +203,64 @@ static void add_headers(struct buf *b, struct buf *names, const struct sigv4_req
 
 /* --- key and signature ---------------------------------------------------------------------------------------------- */
 
+_Noreturn static void no_hmac(void) { die_msg(EXIT_TEMPFAIL, "out of memory: libcrypto cannot compute HMAC-SHA-256: free some and try again"); }
+
 static void hmac(const void *key, size_t key_n, const void *p, size_t n, unsigned char out[32])
 {
     unsigned len = 32;
-    if (!HMAC(EVP_sha256(), key, (int)key_n, p, n, out, &len)) die_msg(EXIT_TEMPFAIL, "out of memory: libcrypto cannot compute HMAC-SHA-256: free some and try again");
+    if (!HMAC(EVP_sha256(), key, (int)key_n, p, n, out, &len)) no_hmac();
 }
 
+/* The key of the day, and libcrypto's state for it: both serve every call of that day. */
 static void derive(struct sigv4_signer *s, const char *day)
 {
-    if (!strncmp(s->day, day, 8)) return;
+    if (s->mac && !strncmp(s->day, day, 8)) return;
+    static char digest[] = "SHA256";
     unsigned char k[32];
+    const OSSL_PARAM sha256[] = {OSSL_PARAM_construct_utf8_string("digest", digest, 0), OSSL_PARAM_construct_end()};
     char *first = xasprintf("AWS4%s", s->secret);
+    sigv4_wipe(s);
     hmac(first, strlen(first), day, 8, k);
     OPENSSL_cleanse(first, strlen(first));
     free(first);
     hmac(k, sizeof k, s->region, strlen(s->region), k);
     hmac(k, sizeof k, s->service, strlen(s->service), k);
-    hmac(k, sizeof k, "aws4_request", 12, s->derived);
+    hmac(k, sizeof k, "aws4_request", 12, k);
+    EVP_MAC *algorithm = EVP_MAC_fetch(NULL, "HMAC", NULL);
+    s->mac = algorithm ? EVP_MAC_CTX_new(algorithm) : NULL;
+    EVP_MAC_free(algorithm);
+    if (!s->mac || !EVP_MAC_init(s->mac, k, sizeof k, sha256)) no_hmac();
     OPENSSL_cleanse(k, sizeof k);
     memcpy(s->day, day, 8);
+}
+
+static void add_signature(struct buf *b, struct sigv4_signer *s, const struct buf *text)
+{
+    static const char digit[] = "0123456789abcdef";
+    unsigned char mac[32];
+    size_t n;
+    if (!EVP_MAC_init(s->mac, NULL, 0, NULL) || !EVP_MAC_update(s->mac, (const unsigned char *)text->data, text->n) || !EVP_MAC_final(s->mac, mac, &n, sizeof mac)) no_hmac();
+    for (size_t i = 0; i < sizeof mac; i++) buf_add(b, (char[]){digit[mac[i] >> 4], digit[mac[i] & 15]}, 2);
 }
 
 void sigv4_sign(struct sigv4_signer *s, const struct sigv4_request *q, struct buf *authorization, struct buf *canonical, struct buf *to_sign)
 {
     struct buf request = BUF_INIT, text = BUF_INIT, names = BUF_INIT, scope = BUF_INIT;
     char digest[SHA256_HEX];
-    unsigned char mac[32];
-    buf_printf(&request, "%s\n", q->method);
+    put(&request, q->method, "\n", NULL);
     add_path(&request, s, q->path);
     buf_char(&request, '\n');
     add_query(&request, q->query);
     buf_char(&request, '\n');
     add_headers(&request, &names, q);
-    buf_printf(&request, "\n%s\n%s", names.data, q->payload_sha256);
+    put(&request, "\n", names.data, "\n", q->payload_sha256, NULL);
     sha256_of(request.data, request.n, digest);
-    buf_printf(&scope, "%.8s/%s/%s/aws4_request", q->date, s->region, s->service);
-    buf_printf(&text, "AWS4-HMAC-SHA256\n%s\n%s\n%s", q->date, scope.data, digest);
+    buf_add(&scope, q->date, 8);
+    put(&scope, "/", s->region, "/", s->service, "/aws4_request", NULL);
+    put(&text, "AWS4-HMAC-SHA256\n", q->date, "\n", scope.data, "\n", digest, NULL);
     derive(s, q->date);
-    hmac(s->derived, sizeof s->derived, text.data, text.n, mac);
-    buf_printf(authorization, "AWS4-HMAC-SHA256 Credential=%s/%s, SignedHeaders=%s, Signature=", s->key_id, scope.data, names.data);
-    for (int i = 0; i < 32; i++) buf_printf(authorization, "%02x", mac[i]);
+    put(authorization, "AWS4-HMAC-SHA256 Credential=", s->key_id, "/", scope.data, ", SignedHeaders=", names.data, ", Signature=", NULL);
+    add_signature(authorization, s, &text);
     if (canonical) buf_add(canonical, request.data, request.n);
     if (to_sign) buf_add(to_sign, text.data, text.n);
     buf_free(&request);
@@ -236,7 +271,8 @@ void sigv4_sign(struct sigv4_signer *s, const struct sigv4_request *q, struct bu
 
 void sigv4_wipe(struct sigv4_signer *s)
 {
-    OPENSSL_cleanse(s->derived, sizeof s->derived);
+    EVP_MAC_CTX_free(s->mac);           /* which clears it */
+    s->mac = NULL;
     s->day[0] = 0;
 }
 

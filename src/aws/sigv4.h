@@ -18,14 +18,14 @@
 
 #define SIGV4_DATE 17                   /* "20260304T050607Z" and a NUL */
 
-/* Who signs, for what.  The key of the day is kept inside. */
+/* Who signs, for what.  The key of the day is kept inside, until sigv4_wipe(). */
 struct sigv4_signer {
     const char *key_id, *secret;        /* not owned */
     const char *region, *service;       /* not owned */
     bool s3;                            /* the path is not encoded again, nor normalized */
     bool raw_path;                      /* the path is not normalized (the suite's cases "unnormalized") */
     char day[9];                        /* of the derived key; empty = none yet */
-    unsigned char derived[32];
+    void *mac;                          /* … and libcrypto's state, made of it */
 };
 
 struct sigv4_request {

@@ -27,12 +27,15 @@ static void ossl_free(void *p, const char *file, int line)
     free(p);
 }
 
+static EVP_MD *sha256_md;               /* fetched once: a search for each hash costs more than a short one */
+
 /* Without effect where somebody else, libcurl for one, has used OpenSSL before.  Its atexit handler would wait for the lock under which
  * the allocation that died was made; the process' end frees as well. */
-static void set_memory(void)
+static void set_up(void)
 {
     (void)CRYPTO_set_mem_functions(ossl_malloc, ossl_realloc, ossl_free);
     (void)OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
+    sha256_md = EVP_MD_fetch(NULL, "SHA256", NULL);
 }
 
 static void check(int ok)
@@ -44,12 +47,12 @@ static void check(int ok)
 struct sha256 *sha256_new(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, set_memory);
+    pthread_once(&once, set_up);
     struct sha256 *s = xmalloc(sizeof *s);
     s->ctx = EVP_MD_CTX_new();
     if (!s->ctx)
         die_msg(EXIT_TEMPFAIL, "out of memory");
-    check(EVP_DigestInit_ex(s->ctx, EVP_sha256(), NULL));
+    check(EVP_DigestInit_ex(s->ctx, sha256_md, NULL));
     return s;
 }
 

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 
 #define CONNECT_MS 10000L
+#define KEPT_FOR 4L                     /* seconds without use after which a kept connection is not written to: many servers close it after 5 */
 
 struct exchange {
     struct http_client *client;
@@ -22,6 +23,7 @@ struct exchange {
     struct http_sink sink;
     struct http_reply reply;
     struct exchange *prev, *next;   /* the running ones */
+    bool written, repeatable;       /* its request has left; it may leave again */
     char fault[CURL_ERROR_SIZE];
 };
 
@@ -134,6 +136,17 @@ static size_t on_body(char *p, size_t size, size_t n, void *arg)
     return x->sink.data(x->sink.arg, &x->reply, p, size * n, at) ? 0 : size * n;
 }
 
+/* libcurl has a connection and is about to write.  It would write again, unasked, when a kept connection ends without a byte of an answer: that request may have run. */
+static int on_ready(void *arg, char *address, char *own_address, int port, int own_port)
+{
+    struct exchange *x = arg;
+    (void)address, (void)own_address, (void)port, (void)own_port;
+    if (x->written && !x->repeatable) return CURL_PREREQFUNC_ABORT;
+    x->written = true;
+    x->reply.sent = clock_seconds();
+    return CURL_PREREQFUNC_OK;
+}
+
 static int add_header(struct exchange *x, const char *line)
 {
     struct curl_slist *longer = curl_slist_append(x->headers, line);
@@ -154,6 +167,7 @@ static int set_up(struct exchange *x, const struct http_request *q)
 {
     CURL *h = x->easy;
     bool get = !strcmp(q->method, "GET"), head = !strcmp(q->method, "HEAD");
+    x->repeatable = get || head;
     for (const char *const *line = q->headers; line && *line; line++)
         if (add_header(x, *line)) return -1;
     if (q->body && add_header(x, "Expect:")) return -1;     /* no round trip for a 100 Continue */
@@ -186,6 +200,9 @@ static int set_up(struct exchange *x, const struct http_request *q)
     curl_easy_setopt(h, CURLOPT_HEADERDATA, x);
     curl_easy_setopt(h, CURLOPT_WRITEFUNCTION, on_body);
     curl_easy_setopt(h, CURLOPT_WRITEDATA, x);
+    curl_easy_setopt(h, CURLOPT_PREREQFUNCTION, on_ready);
+    curl_easy_setopt(h, CURLOPT_PREREQDATA, x);
+    curl_easy_setopt(h, CURLOPT_MAXAGE_CONN, KEPT_FOR);
     curl_easy_setopt(h, CURLOPT_PRIVATE, x);
     return bad ? -1 : 0;
 }
@@ -252,8 +269,10 @@ static void finish(struct exchange *x, CURLcode r)
     curl_easy_getinfo(x->easy, CURLINFO_EFFECTIVE_URL, &url);
     x->reply.connect = (double)connect_us * 1e-6;
     if (!r && !x->reply.status) r = CURLE_WEIRD_SERVER_REPLY;       /* libcurl 7.88 takes "HTTP/20. 110" for an answer without a status */
+    const char *why = r == CURLE_ABORTED_BY_CALLBACK ? "the kept connection ended before an answer came: the request may have run, and is not sent again"
+        : x->fault[0] ? x->fault : curl_easy_strerror(r);
     /* A query may be a signature: messages end before it. */
-    if (r) err_set(&e, fault_code(r), "%.*s: %s", (int)strcspn(url ? url : "", "?"), url ? url : "", x->fault[0] ? x->fault : curl_easy_strerror(r));
+    if (r) err_set(&e, fault_code(r), "%.*s: %s", (int)strcspn(url ? url : "", "?"), url ? url : "", why);
     unlink_exchange(x);
     x->sink.done(x->sink.arg, &x->reply, &e);
     exchange_free(x);

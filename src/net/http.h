@@ -2,7 +2,7 @@
  *
  * Owns: connections, their reuse, the clock (a piece has arrived when its socket is found readable), the mapping of transport faults
  * to exit codes.  Refuses: redirects unless asked for, protocols other than http and https, retries (a caller that can repeat a
- * request does so itself, where it is seen and counted).  A status of 400 or more is an answer, not an error.
+ * request does so itself, where it is seen and counted), also libcurl's own of what is no GET or HEAD.  A status of 400 or more is an answer, not an error.
  *
  * One client belongs to one thread; only http_wake() may be called from another.
  */
@@ -33,8 +33,8 @@ struct http_reply {
     long status;                    /* of the last answer; 0 = none came */
     struct buf head;                /* its header lines, each ending in \r\n, without the status line */
     struct buf body;                /* http_fetch() only */
-    double sent, done;              /* clock_seconds() just before the request was handed over, and after its last byte */
-    double connect;                 /* seconds spent on a new connection; 0 when a kept one was used */
+    double sent, done;              /* clock_seconds() just before the request was written, and after the answer's last byte */
+    double connect;                 /* seconds spent on a new connection, before that; 0 when a kept one was used */
 };
 /* The value of the named field (case does not count) copied into out without its blanks; false when absent or longer than n - 1. */
 bool http_header(const struct http_reply *r, const char *name, char *out, size_t n);

@@ -15,6 +15,7 @@
 #define BODY_MAX ((size_t)256 << 20)    /* of a whole answer */
 #define APART 0.0005                    /* seconds between the first requests of a closed loop, all of them … */
 #define APART_ALL 0.02                  /* … within this */
+#define WRITE_APART 0.002               /* seconds between two wakings of the writer */
 
 enum state { EMPTY, READY, RUNNING, AGAIN, DONE };
 
@@ -28,6 +29,7 @@ struct slot {
     double scheduled, sent, done, connect;      /* clock_seconds() */
     long status;
     struct buf body;                    /* of a whole answer or a refusal */
+    bool unread;                        /* a whole answer: the writer reads it */
     struct openai_answer answer;
     struct err e;
     size_t bytes;
@@ -50,7 +52,8 @@ struct load {
     pthread_mutex_t lock;
     pthread_cond_t room, answered;      /* for the reader, for the writer; nobody is woken in the middle of a stream */
     bool reader_waits, hungry;          /* hungry: the sender has a place free and no line for it */
-    bool to_write;                      /* the writer has something to do, and is told when the next request is under way */
+    bool to_write;                      /* the writer has something to do, and is told when the next request is under way … */
+    double told;                        /* … and WRITE_APART after it was told last */
     unsigned long head, next, tail;
     size_t bytes, running;
     bool input_ended, stop;
@@ -239,15 +242,20 @@ static void judge(struct slot *s, const struct http_reply *r, const struct err *
         else err_set(&s->e, status_code(r->status), "HTTP %ld with an empty answer", r->status);
     } else if (s->q.stream && is_stream(r)) {
         if (!s->answer.ended) err_set(&s->e, EXIT_UNAVAILABLE, "the stream broke off after %zu chunks", s->answer.chunks);
-    } else if (openai_answer_whole(&s->answer, body, s->body.n, &s->e)) {
-        return;
+    } else {
+        s->unread = true;
     }
+}
+
+static void close_frames(struct slot *s)
+{
+    if (s->frames) s->load->o->wire->close(s->frames);
+    s->frames = NULL;
 }
 
 static void reset_answer(struct slot *s)
 {
-    if (s->frames) s->load->o->wire->close(s->frames);
-    s->frames = NULL;
+    close_frames(s);
     buf_free(&s->body);
 }
 
@@ -273,14 +281,6 @@ static bool try_again(struct slot *s, const struct http_reply *r, const struct e
     return true;
 }
 
-static void learn_speed(struct slot *s)
-{
-    if (s->e.code || s->q.stream || s->answer.completion_tokens < 16 || s->done <= s->sent) return;
-    pthread_mutex_lock(&s->load->lock);
-    s->load->speed = (double)s->answer.completion_tokens / (s->done - s->sent);
-    pthread_mutex_unlock(&s->load->lock);
-}
-
 static void on_done(void *arg, const struct http_reply *r, const struct err *e)
 {
     struct slot *s = arg;
@@ -298,9 +298,7 @@ static void on_done(void *arg, const struct http_reply *r, const struct err *e)
     }
     if (try_again(s, r, e)) return;
     judge(s, r, e);
-    learn_speed(s);
-    reset_answer(s);
-    openai_request_free(&s->q);
+    close_frames(s);
     pthread_mutex_lock(&l->lock);
     s->state = DONE;
     l->running--;
@@ -457,12 +455,19 @@ static void send_now(struct load *l, struct slot *s)
     if (http_push(l->client, &e)) fail(l, &e);
 }
 
-/* Not before: it would take a processor from the requests that leave. */
-static void tell_writer(struct load *l)
+/* Not before the next request is under way, and not for every one of many quick answers: it would take a processor from the requests that leave, and from a server on this
+ * machine.  Else *wait is shortened. */
+static void tell_writer(struct load *l, double *wait)
 {
     if (!l->to_write) return;
+    double now = clock_seconds(), left = l->told + WRITE_APART - now;
+    if (left > 0) {
+        if (left < *wait) *wait = left;
+        return;
+    }
     pthread_mutex_lock(&l->lock);
     l->to_write = false;
+    l->told = now;
     pthread_cond_signal(&l->answered);
     pthread_mutex_unlock(&l->lock);
 }
@@ -475,10 +480,12 @@ static void send_all(struct load *l)
         double wait;
         for (struct slot *s; (s = due(l, &wait));) send_now(l, s);
         for (struct slot *s; l->again && (s = due_again(l, &wait));) send_now(l, s);
-        tell_writer(l);
-        if (finished(l)) return;
+        tell_writer(l, &wait);
+        if (finished(l)) break;
         if (http_run(l->client, wait, &e) < 0) fail(l, &e);
     }
+    l->told = 0;
+    tell_writer(l, &(double){0});
 }
 
 /* --- writing -------------------------------------------------------------------------------------------------------- */
@@ -568,6 +575,20 @@ static void format(struct buf *b, const struct slot *s)
     buf_str(b, "}\n");
 }
 
+static void learn_speed(struct slot *s)
+{
+    if (s->q.stream || s->answer.completion_tokens < 16 || s->done <= s->sent) return;
+    pthread_mutex_lock(&s->load->lock);
+    s->load->speed = (double)s->answer.completion_tokens / (s->done - s->sent);
+    pthread_mutex_unlock(&s->load->lock);
+}
+
+/* The whole answers are read here: in the thread that sends, the next request would wait for it. */
+static void read_answer(struct slot *s)
+{
+    if (s->unread && !openai_answer_whole(&s->answer, s->body.data ? s->body.data : "", s->body.n, &s->e)) learn_speed(s);
+}
+
 static void count(struct load *l, const struct slot *s)
 {
     l->sum->lines++;
@@ -607,6 +628,7 @@ static void *writer(void *arg)
         pthread_mutex_unlock(&l->lock);
         if (stop) break;
         struct slot *s = slot_at(l, l->head);
+        read_answer(s);
         format(&b, s);
         count(l, s);
         if (fwrite(b.data, 1, b.n, l->out) != b.n) break;
@@ -626,9 +648,11 @@ static void *writer(void *arg)
     return NULL;
 }
 
-/* Where it may, the clock runs before everything else on this machine: a reading that waits for a processor is the machine's time, not the server's. */
-static void run_first(void)
+/* Where it may, the clock of many requests runs before everything else on this machine: a reading that waits for a processor is the machine's time, not the server's.  One
+ * request at a time waits for nothing of ours; there the scheduler is better left to put a server on this machine beside us, which it does not do for a real-time thread. */
+static void run_first(const struct load_options *o)
 {
+    if (o->concurrency == 1 && o->rate == 0) return;
     struct sched_param p = {.sched_priority = sched_get_priority_min(SCHED_RR)};
     pthread_setschedparam(pthread_self(), SCHED_RR, &p);        /* not permitted to most users: then not */
 }
@@ -653,7 +677,7 @@ int load_run(const struct load_options *o, struct jsonl *in, FILE *out, struct l
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
     pthread_sigmask(SIG_BLOCK, &pipe, NULL);        /* a server that hangs up is no closed reader of ours: that shows in the writer */
-    run_first();
+    run_first(o);
     send_all(l);
     pthread_join(writing, NULL);
     if (l->fatal.code) {

@@ -4,14 +4,14 @@
  * whatever is still running, or after exponential gaps), the clock, the order of the output (the input's), and what is in memory: at most LOAD_WINDOW lines between the
  * oldest unanswered request and the newest, and about LOAD_BYTES of them.  Nothing is sent twice, but for
  * a wire that knows that a refused request was not run; its line counts those in `retries`, and its times begin at the first try.
- * The caller's thread takes real-time priority where it may.
+ * The caller's thread takes real-time priority where it may and more than one request can run.
  * Three threads: one reads and prepares lines, the caller's moves bytes and reads the clock, one writes; so neither a slow producer nor a slow reader of
  * the output shifts a time.
  *
  * An output line: id, request_id, status, scheduled_ms, sent_ms, ttft_ms, tpot_ms, e2e_ms, prompt_tokens, completion_tokens, finish_reason, text or error,
  * connect_ms, chunk_ms, request.  Times in ms: the first two since the start of the run, the others since sent_ms.
  *   ttft = t1 - t0, tpot = (tn - t1) / (completion_tokens - 1), e2e = te - t0
- * with t0 = just before the request is handed over, t1, tn = arrival of the first and last chunk with content, te = after the answer's last byte.
+ * with t0 = just before the request is written to its connection, t1, tn = arrival of the first and last chunk with content, te = after the answer's last byte.
  */
 #ifndef NET_LOAD_H
 #define NET_LOAD_H

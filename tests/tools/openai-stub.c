@@ -5,7 +5,7 @@
  *   ODD         a stream in pieces of one byte, with \r\n, comments, an empty role chunk and two choices
  *   LATE        an error event inside the stream      HTML    200 with a page               ECHO   the text is the body
  *   LATIN       500 with text that is no UTF-8
- *   SLOW        the answer comes after 100 ms
+ *   SLOW        the answer comes after 100 ms         DROP    the connection ends without an answer
  * GET /v1/models lists "stub-model"; GET /stats: {"connections", "requests", "at_once"} of the POSTs so far. */
 #include <arpa/inet.h>
 #include <jansson.h>
@@ -102,6 +102,7 @@ static int post(int fd, const char *path, const char *body)
     const char *status = strstr(body, "STATUS:"), *max = strstr(body, "\"max_tokens\":");
     long tokens = max ? atol(max + 13) : 4;
     int chat = strstr(path, "/chat/") != NULL;
+    if (strstr(body, "DROP")) return -1;
     if (strstr(body, "HANG")) pause_ms(60000);
     if (strstr(body, "SLOW")) pause_ms(100);
     if (status) return reply(fd, atoi(status + 7), "application/json", "{\"error\":{\"message\":\"told to fail\",\"type\":\"t\",\"param\":null,\"code\":1}}");

@@ -74,6 +74,7 @@ static void suite_case(const json_t *v)
     assert(!strcmp(canonical.data, field(v, "canonical")));
     assert(!strcmp(to_sign.data, field(v, "to_sign")));
     assert(strstr(auth.data, field(v, "signature")));
+    sigv4_wipe(&s);
     buf_free(&auth);
     buf_free(&canonical);
     buf_free(&to_sign);
