@@ -148,32 +148,28 @@ void cmp_row_add_each(struct cmp_tally *t, const uint16_t *source, size_t cols, 
 
 /* --- what is byte for byte what its source gives has no wrong value and the best scale ------------------------------- */
 
-enum { GROUPS = 256, VALUES = 1024 };   /* at a time */
+enum { GROUPS = 1024, VALUES = 1024 };   /* at a time */
 
-static struct q4_tally made_after(const struct cmp_tally *t)
+static struct q4_share made_after(const struct cmp_tally *t)
 {
-    struct q4_tally made;
-
-    memset(&made, 0, sizeof made);
-    made.written.worst = t->worst;              /* only a larger one is worth finding */
-    return made;
+    return (struct q4_share){.worst = t->worst};        /* only a larger one is worth finding */
 }
 
-static void add_made(struct cmp_tally *t, const struct q4_tally *made, size_t n)
+static void add_made(struct cmp_tally *t, const struct q4_share *made, size_t n)
 {
     t->values += n * Q4_GROUP;
     t->groups += n;
-    t->exact += made->written.values;
-    t->exact_groups += made->written.groups;
-    t->worst = made->written.worst;
+    t->exact += made->values;
+    t->exact_groups += made->groups;
+    t->worst = made->worst;
 }
 
 static void add_blocks(struct cmp_tally *t, const uint16_t *source, const uint8_t *blocks, size_t n, enum q4_scale kind)
 {
-    struct q4_tally made = made_after(t);
+    struct q4_tally made = {.written = made_after(t)};
 
     q4_tally_add(&made, source, blocks, n, kind);
-    add_made(t, &made, n);
+    add_made(t, &made.written, n);
 }
 
 /* The blocks that n groups of the source give; one that gives none gets what differs from the stored one. */
@@ -189,11 +185,11 @@ static void add_int4(struct cmp_tally *t, const uint16_t *source, size_t cols, c
     uint8_t stored[GROUPS * Q4_BLOCK], made[GROUPS * Q4_BLOCK];
 
     for (size_t from = 0, groups = cols / Q4_GROUP, n; from < groups; from += n) {
-        struct q4_tally all = made_after(t);
+        struct q4_share all = made_after(t);
 
         n = groups - from < GROUPS ? groups - from : GROUPS;
         q4_join(row->codes + from * 16, row->scales + from * 2, n, stored);
-        if (q4_recover_counted(source + from * Q4_GROUP, n, kind, made, &all) == n && memcmp(stored, made, n * Q4_BLOCK) == 0) {
+        if (q4_recover_shared(source + from * Q4_GROUP, n, kind, made, &all) == n && memcmp(stored, made, n * Q4_BLOCK) == 0) {
             add_made(t, &all, n);
             continue;
         }

@@ -170,28 +170,28 @@ size_t q4_recover_scalar(const uint16_t *values, size_t n, enum q4_scale kind, u
     return n;
 }
 
-/* Counts t->written as well, unless t is NULL. */
-static size_t recover_by(const struct q4_twin *twin, const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks, struct q4_tally *t)
+/* Counts what is given back as well, unless share is NULL. */
+static size_t recover_by(const struct q4_twin *twin, const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks, struct q4_share *share)
 {
     size_t most = n - n % twin->lanes, i = kind == Q4_F16 ? twin->f16(values, most, blocks) : 0, counted = kind == Q4_F16 ? 0 : most;
     for (size_t k; kind == Q4_BF16 && i < most; i += k) {
         k = most - i < Q4_CHUNK ? most - i : Q4_CHUNK;
-        size_t done = twin->bf16(values + i * Q4_GROUP, k, blocks + i * Q4_BLOCK, t);
+        size_t done = twin->bf16(values + i * Q4_GROUP, k, blocks + i * Q4_BLOCK, share);
         if (done < k)
             return i + done;
     }
     if (i == most)
         i += q4_recover_scalar(values + i * Q4_GROUP, n - i, kind, blocks + i * Q4_BLOCK);
-    if (t && i == n)
-        q4_share_add(&t->written, values + counted * Q4_GROUP, blocks + counted * Q4_BLOCK, n - counted, kind, false);
+    if (share && i == n)
+        q4_share_add(share, values + counted * Q4_GROUP, blocks + counted * Q4_BLOCK, n - counted, kind, false);
     return i;
 }
 
-static size_t recover(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks, struct q4_tally *t)
+static size_t recover(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks, struct q4_share *share)
 {
     switch (simd_level()) {
-    case SIMD_AVX512: return recover_by(&q4_twin_avx512, values, n, kind, blocks, t);
-    case SIMD_AVX2: return recover_by(&q4_twin_avx2, values, n, kind, blocks, t);
+    case SIMD_AVX512: return recover_by(&q4_twin_avx512, values, n, kind, blocks, share);
+    case SIMD_AVX2: return recover_by(&q4_twin_avx2, values, n, kind, blocks, share);
     default: return q4_recover_scalar(values, n, kind, blocks);
     }
 }
@@ -440,13 +440,11 @@ void q4_tally_add(struct q4_tally *t, const uint16_t *values, const uint8_t *blo
 
 enum { COUNTED = Q4_CHUNK };    /* groups at a time: their blocks are in the first cache when they are counted */
 
-static size_t recover_some(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks, struct q4_tally *t)
+size_t q4_recover_shared(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks, struct q4_share *share)
 {
-    size_t done = recover(values, n, kind, blocks, t);
+    size_t done = recover(values, n, kind, blocks, share);
     if (simd_level() == SIMD_SCALAR)
-        q4_tally_add(t, values, blocks, done, kind);
-    else
-        tally_rest(t, values, blocks, done, kind);
+        q4_share_add(share, values, blocks, done, kind, false);
     return done;
 }
 
@@ -455,7 +453,8 @@ size_t q4_recover_counted(const uint16_t *values, size_t n, enum q4_scale kind, 
     size_t i = 0;
     for (size_t k; i < n; i += k) {
         k = n - i < COUNTED ? n - i : COUNTED;
-        size_t done = recover_some(values + i * Q4_GROUP, k, kind, blocks + i * Q4_BLOCK, t);
+        size_t done = q4_recover_shared(values + i * Q4_GROUP, k, kind, blocks + i * Q4_BLOCK, &t->written);
+        tally_rest(t, values + i * Q4_GROUP, blocks + i * Q4_BLOCK, done, kind);
         if (done < k)
             return i + done;
     }

@@ -48,7 +48,8 @@ struct q4_tally {
     struct q4_share written;    /* the scale as stored */
     struct q4_share as_bf16;    /* the scale rounded to bf16 first, as a bf16 reader has it; equal to `written` for bf16 scales */
 };
-/* q4_recover that adds what it makes to the tally, at little cost; what it adds before it stops early is of no use. */
+/* q4_recover that adds what it makes to the share as written, or to the whole tally, at little cost; what it adds before it stops early is of no use. */
+size_t q4_recover_shared(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks, struct q4_share *share);
 size_t q4_recover_counted(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks, struct q4_tally *t);
 /* Adds n groups to the tally. */
 void q4_tally_add(struct q4_tally *t, const uint16_t *values, const uint8_t *blocks, size_t n, enum q4_scale kind);

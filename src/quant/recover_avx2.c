@@ -270,7 +270,7 @@ AVX2_INLINE void write_blocks(const struct result *r, uint8_t *blocks)
 }
 
 /* Groups that are not next to each other: 8 of them at a time are brought together.  Returns the first, by place, that has no block. */
-AVX2 static size_t recover_gathered(const uint16_t *values, const uint32_t *at, size_t n, enum q4_scale kind, uint8_t *blocks, struct q4_tally *t)
+AVX2 static size_t recover_gathered(const uint16_t *values, const uint32_t *at, size_t n, enum q4_scale kind, uint8_t *blocks, struct q4_share *share)
 {
     uint16_t x[LANES * Q4_GROUP];
     uint8_t made[LANES * Q4_BLOCK];
@@ -288,8 +288,8 @@ AVX2 static size_t recover_gathered(const uint16_t *values, const uint32_t *at, 
                 first = at[i + j];
             __builtin_memcpy(blocks + at[i + j] * Q4_BLOCK, made + j * Q4_BLOCK, Q4_BLOCK);
         }
-        if (t)
-            q4_share_add(&t->written, x, made, k, kind, false);
+        if (share)
+            q4_share_add(share, x, made, k, kind, false);
     }
     return first;
 }
@@ -502,7 +502,7 @@ AVX2_INLINE void count_settled(struct q4_share *share, const uint16_t *x, const 
 }
 
 /* 8 groups of the list from `at` on, of which n are there: scales, or they go the general way. */
-AVX2_INLINE void take_settled(const uint16_t *values, const struct q4_eight *table, uint8_t *blocks, struct q4_chunk *c, size_t at, size_t n, struct q4_tally *t)
+AVX2_INLINE void take_settled(const uint16_t *values, const struct q4_eight *table, uint8_t *blocks, struct q4_chunk *c, size_t at, size_t n, struct q4_share *share)
 {
     struct settled s = settle(c, table, at);
     uint16_t scale[LANES];
@@ -515,13 +515,13 @@ AVX2_INLINE void take_settled(const uint16_t *values, const struct q4_eight *tab
         __builtin_memcpy(blocks + g * Q4_BLOCK, &scale[i], 2);
         c->other[c->n_other] = (uint32_t)g;
         c->n_other += !covered;
-        if (t && covered)
-            count_settled(&t->written, values + g * Q4_GROUP, blocks + g * Q4_BLOCK, c->side[at + i], same[i]);
+        if (share && covered)
+            count_settled(share, values + g * Q4_GROUP, blocks + g * Q4_BLOCK, c->side[at + i], same[i]);
     }
 }
 
 /* Up to Q4_CHUNK groups, a multiple of 8.  Returns their number, or the first that has no block. */
-AVX2 static size_t recover_chunk(const uint16_t *values, size_t n, uint8_t *blocks, struct q4_tally *t)
+AVX2 static size_t recover_chunk(const uint16_t *values, size_t n, uint8_t *blocks, struct q4_share *share)
 {
     const struct q4_eight *table = q4_eight_table();
     struct q4_chunk c;
@@ -535,13 +535,13 @@ AVX2 static size_t recover_chunk(const uint16_t *values, size_t n, uint8_t *bloc
         look_closer(values, table, &c, i);
     store(c.side + c.n_close, _mm256_setzero_si256());          /* the last 8 may be fewer */
     for (size_t i = 0; i < c.n_close; i += LANES)
-        take_settled(values, table, blocks, &c, i, c.n_close - i < LANES ? c.n_close - i : LANES, t);
-    size_t first = recover_gathered(values, c.other, c.n_other, Q4_BF16, blocks, t);
+        take_settled(values, table, blocks, &c, i, c.n_close - i < LANES ? c.n_close - i : LANES, share);
+    size_t first = recover_gathered(values, c.other, c.n_other, Q4_BF16, blocks, share);
     if (first != SIZE_MAX)
         return first;
-    if (t) {
-        t->written.values += exact * Q4_GROUP;
-        t->written.groups += exact;
+    if (share) {
+        share->values += exact * Q4_GROUP;
+        share->groups += exact;
     }
     return n;
 }

@@ -282,7 +282,7 @@ AVX512 __attribute__((noinline)) static void recover16_again(const uint16_t *val
 }
 
 /* Groups that are not next to each other: 16 of them at a time are brought together.  Returns the first, by place, that has no block. */
-AVX512 static size_t recover_gathered(const uint16_t *values, const uint32_t *at, size_t n, enum q4_scale kind, uint8_t *blocks, struct q4_tally *t)
+AVX512 static size_t recover_gathered(const uint16_t *values, const uint32_t *at, size_t n, enum q4_scale kind, uint8_t *blocks, struct q4_share *share)
 {
     _Alignas(64) uint16_t x[LANES * Q4_GROUP];
     uint8_t made[LANES * Q4_BLOCK];
@@ -302,8 +302,8 @@ AVX512 static size_t recover_gathered(const uint16_t *values, const uint32_t *at
                 first = at[i + j];
             __builtin_memcpy(blocks + at[i + j] * Q4_BLOCK, made + j * Q4_BLOCK, Q4_BLOCK);
         }
-        if (t)
-            q4_share_avx512(&t->written, x, made, k, kind, false);
+        if (share)
+            q4_share_avx512(share, x, made, k, kind, false);
     }
     return first;
 }
@@ -473,7 +473,7 @@ AVX512_INLINE void count_settled(struct q4_share *share, const uint16_t *values,
 }
 
 /* 16 groups of the list from `at` on, of which n are there: scales, or they go the general way. */
-AVX512_INLINE void take_settled(const uint16_t *values, const struct q4_eight *table, uint8_t *blocks, struct q4_chunk *c, size_t at, size_t n, struct q4_tally *t)
+AVX512_INLINE void take_settled(const uint16_t *values, const struct q4_eight *table, uint8_t *blocks, struct q4_chunk *c, size_t at, size_t n, struct q4_share *share)
 {
     struct settled s = settle(c, table, at);
     uint16_t scale[LANES];
@@ -484,12 +484,12 @@ AVX512_INLINE void take_settled(const uint16_t *values, const struct q4_eight *t
     _mm512_storeu_si512(c->other + c->n_other, _mm512_maskz_compress_epi32(other, _mm512_loadu_si512(c->close + at)));
     c->n_other += (unsigned)__builtin_popcount(other);
     s.groups &= there;
-    if (t)
-        count_settled(&t->written, values, blocks, c, at, &s);
+    if (share)
+        count_settled(share, values, blocks, c, at, &s);
 }
 
 /* Up to Q4_CHUNK groups, a multiple of 16.  Returns their number, or the first that has no block. */
-AVX512 static size_t recover_chunk(const uint16_t *values, size_t n, uint8_t *blocks, struct q4_tally *t)
+AVX512 static size_t recover_chunk(const uint16_t *values, size_t n, uint8_t *blocks, struct q4_share *share)
 {
     const struct q4_eight *table = q4_eight_table();
     struct q4_chunk c;
@@ -506,13 +506,13 @@ AVX512 static size_t recover_chunk(const uint16_t *values, size_t n, uint8_t *bl
         look_closer(values, table, &c, i);
     _mm512_storeu_si512(c.side + c.n_close, _mm512_setzero_si512());       /* the last 16 may be fewer */
     for (size_t i = 0; i < c.n_close; i += LANES)
-        take_settled(values, table, blocks, &c, i, c.n_close - i < LANES ? c.n_close - i : LANES, t);
-    size_t first = recover_gathered(values, c.other, c.n_other, Q4_BF16, blocks, t);
+        take_settled(values, table, blocks, &c, i, c.n_close - i < LANES ? c.n_close - i : LANES, share);
+    size_t first = recover_gathered(values, c.other, c.n_other, Q4_BF16, blocks, share);
     if (first != SIZE_MAX)
         return first;
-    if (t) {
-        t->written.values += exact * Q4_GROUP;
-        t->written.groups += exact;
+    if (share) {
+        share->values += exact * Q4_GROUP;
+        share->groups += exact;
     }
     return n;
 }

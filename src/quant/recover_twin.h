@@ -6,10 +6,10 @@
 /* The truth for one group; false = no block, nothing written. */
 bool q4_recover_group(const uint16_t *values, enum q4_scale kind, uint8_t *block);
 size_t q4_recover_scalar(const uint16_t *values, size_t n, enum q4_scale kind, uint8_t *blocks);
-/* A twin takes multiples of `lanes` groups, with bf16 scales Q4_CHUNK at most.  `t->written` grows by what bf16 scales give back, NULL: nothing is counted. */
+/* A twin takes multiples of `lanes` groups, with bf16 scales Q4_CHUNK at most.  `share` grows by what bf16 scales give back, NULL: nothing is counted. */
 struct q4_twin {
     size_t lanes;
-    size_t (*bf16)(const uint16_t *values, size_t n, uint8_t *blocks, struct q4_tally *t);
+    size_t (*bf16)(const uint16_t *values, size_t n, uint8_t *blocks, struct q4_share *share);
     size_t (*f16)(const uint16_t *values, size_t n, uint8_t *blocks);
 };
 extern const struct q4_twin q4_twin_avx2, q4_twin_avx512;
