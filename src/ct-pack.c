@@ -92,7 +92,7 @@ static struct sum *add_sum(struct build *b, const char *name)
     return s;
 }
 
-enum { HASHED = 1 << 20, READERS = 2 };         /* bytes for which the hashing is woken; its lanes */
+enum { HASHED = 1 << 20, BACKLOG = 1 << 24, READERS = 2 };      /* bytes for which the hashing is woken, and that are worth a second lane */
 
 /* How many bytes are complete, once there are enough more than `have` or all; fewer when the build is given up. */
 static uint64_t wait_for_more(struct hashing *h, uint64_t have)
@@ -154,7 +154,7 @@ static void *hash_file(void *arg)
         s.end = wait_for_more(h, s.at);
         h->failed = s.end <= s.at;
         if (!h->failed) {
-            struct par *par = par_new(s.end == h->n ? READERS : 1);     /* once everything is written, CPUs are free */
+            struct par *par = par_new(s.end - s.at > BACKLOG ? READERS : 1);
 
             par_relay(par, par_lanes(par, READERS), &relay, &s);
             par_free(par);
