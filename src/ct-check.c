@@ -175,7 +175,7 @@ static int read_config(struct check *c)
         return -1;
     if (!c->config)
         return err_set(c->e, EXIT_DATA, "%s: there is no config.json: a build is a directory with config.json and safetensors files", c->set->build);
-    return json_is_object(c->config) ? 0 : err_set(c->e, EXIT_DATA, "%s/config.json: no JSON object", c->set->build);
+    return json_is_object(c->config) ? 0 : err_set(c->e, EXIT_DATA, "%s/config.json: holds no object: this is no model's config", c->set->build);
 }
 
 static int open_build(struct check *c)
@@ -975,7 +975,7 @@ static int run(struct check *c)
     if (c->e->code)
         return -1;
     if (c->set->json ? print_json(c) : (print_lines(c), 0))
-        return err_errno(c->e, EXIT_IO, "stdout: cannot write");
+        return err_stdout(c->e);
     if (finish_stdout(c->e))
         return -1;
     return c->compared && answer(c) && sums_hold && !c->remote ? record_pass(c) : 0;

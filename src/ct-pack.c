@@ -618,7 +618,7 @@ static int print_plan(const struct ct_plan *p, const struct ct_shards *s, struct
 
     json_decref(v);
     if (rc)
-        return err_errno(e, EXIT_IO, "stdout: cannot write");
+        return err_stdout(e);
     return finish_stdout(e);
 }
 

@@ -212,7 +212,7 @@ static void write_answers(void)
     for (; n < job.n && job.line[n]->answer; n++) {
         struct line *l = job.line[n];
         if (json_line(job.out, l->answer) || fflush(job.out))
-            die_msg(EXIT_IO, "stdout: cannot write");
+            die_stdout();
         json_decref(l->answer);
         json_decref(l->id);
         free(l);
@@ -323,7 +323,7 @@ static int info(void)
     if (!opt.json)
         info_print(stdout, o);
     else if (json_line(stdout, o))
-        die_msg(EXIT_IO, "stdout: cannot write");
+        die_stdout();
     json_decref(o);
     if (finish_stdout(&e))
         die(&e);

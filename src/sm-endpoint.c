@@ -157,7 +157,7 @@ static void print_endpoint(const char *name, const char *region, const struct wa
     if (opt.json) {
         json_t *v = json_pack("{s:s, s:s, s:s, s:s?, s:I, s:o, s:O?}", "name", name, "region", region, "state", state, "instance", w->instance, "created",
             (json_int_t)w->created, "usd", usd < 0 ? json_null() : json_real(usd), "facts", w->facts);
-        if (json_line(stdout, v)) die_msg(EXIT_IO, "stdout: cannot be written");
+        if (json_line(stdout, v)) die_stdout();
         json_decref(v);
         return;
     }
@@ -301,7 +301,7 @@ static int do_facts(const char *operand)
         json_decref(events);
         json_decref(v);
     }
-    if (json_line(stdout, facts)) die_msg(EXIT_IO, "stdout: cannot be written");
+    if (json_line(stdout, facts)) die_stdout();
     json_decref(facts);
     return 0;
 }
@@ -315,10 +315,10 @@ static void print_new(const json_t *events, json_t *seen)
         const char *id = json_string_value(json_object_get(v, "eventId")), *text = json_string_value(json_object_get(v, "message"));
         if (id && json_object_get(seen, id)) continue;
         if (id) json_object_set_new(seen, id, json_true());
-        if (opt.json && json_line(stdout, v)) die_msg(EXIT_IO, "stdout: cannot be written");
+        if (opt.json && json_line(stdout, v)) die_stdout();
         if (!opt.json) printf("%s\n", text ? text : "");
     }
-    if (fflush(stdout)) die_msg(EXIT_IO, "stdout: cannot be written");
+    if (fflush(stdout)) die_stdout();
 }
 
 static int do_logs(const char *operand)
@@ -394,7 +394,7 @@ static void print_listed(const char *region, const json_t *v)
     if (opt.json) {
         json_t *line = json_pack("{s:s, s:s, s:s?, s:s?, s:I, s:I, s:o, s:s, s:b}", "name", name, "region", region, "state", state, "instance", instance, "created",
             (json_int_t)created, "age_s", (json_int_t)(time(NULL) - created), "usd", usd < 0 ? json_null() : json_real(usd), "prices", price_date(), "ours", ours);
-        if (json_line(stdout, line)) die_msg(EXIT_IO, "stdout: cannot be written");
+        if (json_line(stdout, line)) die_stdout();
         json_decref(line);
     } else {
         endpoint_cost(cost, sizeof cost, region, instance, created);

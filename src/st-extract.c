@@ -292,17 +292,15 @@ static const char *class_name(const char *name)
     return names[gemma_classify(name)];
 }
 
-static void list_json(const struct st_tensor *t, struct err *e)
+static void list_json(const struct st_tensor *t)
 {
     json_t *shape = json_array();
     for (int i = 0; i < t->ndim; i++)
         json_array_append_new(shape, json_integer((json_int_t)t->shape[i]));
     json_t *v = json_pack("{s:s, s:s, s:o, s:I, s:s}", "name", t->name, "dtype", st_dtype_name(t->dtype), "shape", shape, "bytes",
                           (json_int_t)t->nbytes, "class", class_name(t->name));
-    if (json_line(stdout, v) != 0) {
-        err_errno(e, EXIT_IO, "stdout: write failed");
-        die(e);
-    }
+    if (json_line(stdout, v) != 0)
+        die_stdout();
     json_decref(v);
 }
 
@@ -322,7 +320,7 @@ static void print_list(const struct st_header *h, struct err *e)
         printf("%-8s %-16s %14s  %-8s %s\n", "dtype", "shape", "bytes", "class", "name");
     for (size_t i = 0; i < h->n; i++)
         if (opt.json)
-            list_json(&h->t[i], e);
+            list_json(&h->t[i]);
         else
             list_row(&h->t[i]);
     if (!opt.json)

@@ -71,7 +71,7 @@ static json_t *answer(const struct job *job, const json_t *line, struct err *e)
     json_t *out = json_object(), *id = json_object_get(line, "id");
     if (id) json_object_set(out, "id", id);
     if (!json_is_object(line))
-        err_set(e, EXIT_DATA, "expected an object");
+        err_set(e, EXIT_DATA, "the line is no object: expected {\"%s\": …}", job->render ? "messages" : job->decode ? "token_ids" : "text");
     else if ((job->render ? render : job->decode ? decode : encode)(job, line, out, e) == 0)
         return out;
     if (!id) json_object_set_new(out, "id", json_null());

@@ -201,7 +201,7 @@ END
 
 @test "linears left in 16 bits: refused unless q4_left names them; then ignored, siblings together" {
     run -65 "$BIN/ct-pack" -o b < <(stream e2b-nano)
-    [[ $output = *"16 bits and q4_left does not name it"* ]]
+    [[ $output = *"is a linear in BF16 and q4_left does not name it"* ]]
     [ ! -e b ]
     "$BIN/st-extract" --text-only "$(golden 12b-nano)" | "$BIN/q4-regrid" --leave 'layers\.2\.self_attn\.(q|k|v)_proj' | "$BIN/ct-pack" -o b
     [ "$(jq -c .quantization_config.ignore b/config.json)" = '["lm_head","model.layers.2.self_attn.q_proj","model.layers.2.self_attn.v_proj","model.layers.2.self_attn.k_proj"]' ] ||

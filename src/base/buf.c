@@ -8,9 +8,7 @@
 
 void buf_reserve(struct buf *b, size_t more)
 {
-    if (more >= SIZE_MAX - b->n)
-        die_msg(EXIT_TEMPFAIL, "out of memory: %zu bytes wanted", more);
-    size_t need = b->n + more + 1;
+    size_t need = more < SIZE_MAX - b->n ? b->n + more + 1 : SIZE_MAX;
     if (need <= b->cap)
         return;
     size_t cap = b->cap ? b->cap : 64;

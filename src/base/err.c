@@ -146,11 +146,26 @@ void note_msg(const char *fmt, ...)
     va_end(ap);
 }
 
+int err_stdout(struct err *e)
+{
+    return err_errno(e, EXIT_IO, "stdout: write failed");
+}
+
+void die_stdout(void)
+{
+    struct err e = {0, ""};
+    err_stdout(&e);
+    die(&e);
+}
+
 int finish_stdout(struct err *e)
 {
     errno = 0;
-    if (fflush(stdout) != 0 || ferror(stdout))
-        return errno ? err_errno(e, EXIT_IO, "stdout: write failed") : err_set(e, EXIT_IO, "stdout: write failed");
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        if (errno == 0)
+            errno = EIO;        /* it failed earlier, and nobody knows why */
+        return err_stdout(e);
+    }
     /* close(2) is where a network file system reports a full disk. */
     if (close(STDOUT_FILENO) != 0)
         return err_errno(e, EXIT_IO, "stdout: close failed");

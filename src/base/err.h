@@ -53,6 +53,9 @@ _Noreturn void die_msg(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void warn_msg(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void note_msg(const char *fmt, ...) PRINTF_LIKE(1, 2);
 
+/* What was written to stdout could not be: errno says why. */
+int err_stdout(struct err *e);
+_Noreturn void die_stdout(void);
 /* Flush stdout and check that everything reached it; call before claiming success where stdio was used for output. */
 int finish_stdout(struct err *e) MUST_CHECK;
 

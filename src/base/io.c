@@ -244,13 +244,11 @@ int input_size(struct input *in, uint64_t *n, struct err *e)
 
 int input_seek(struct input *in, uint64_t offset, struct err *e)
 {
-    if (!input_seekable(in))
-        return err_set(e, EXIT_BUG, "%s: cannot seek", in->name);
     in->ahead_n = 0;
     if (in->ops)
         return in->ops->seek(in->ctx, offset, e);
-    if (lseek(in->fd, in->origin + (off_t)offset, SEEK_SET) < 0)
-        return err_errno(e, EXIT_IO, "%s: cannot seek to %llu", in->name, (unsigned long long)offset);
+    if (!input_seekable(in) || lseek(in->fd, in->origin + (off_t)offset, SEEK_SET) < 0)
+        return err_set(e, EXIT_BUG, "%s: cannot seek to %llu", in->name, (unsigned long long)offset);
     return 0;
 }
 
@@ -574,10 +572,12 @@ static int existing(const char *dir, struct err *e)
 {
     struct stat st;
     if (lstat(dir, &st) != 0)
-        return errno == ENOENT ? 0 : err_errno(e, EXIT_IO, "%s: cannot look at it", dir);
-    DIR *d = S_ISDIR(st.st_mode) ? opendir(dir) : NULL;
-    if (!d)
+        return errno == ENOENT ? 0 : err_errno(e, EXIT_IO, "%s: cannot be looked for", dir);
+    if (!S_ISDIR(st.st_mode))
         return err_set(e, EXIT_USAGE, "%s: exists and is no directory: name another", dir);
+    DIR *d = opendir(dir);
+    if (!d)
+        return err_errno(e, errno == EACCES ? EXIT_NOPERM : EXIT_IO, "%s: exists, and cannot be looked at", dir);
     int kind = 1;
     for (struct dirent *f; kind == 1 && (f = readdir(d)); ) {
         if (strcmp(f->d_name, ".") == 0 || strcmp(f->d_name, "..") == 0)
@@ -715,15 +715,12 @@ static char *swap(struct outdir *d, struct err *e)
     if (exchange(d->tmp, d->final))
         return xstrdup(d->tmp);
     char *aside = errno == EINVAL || errno == ENOSYS ? temporary_name(d->final) : NULL;
-    if (!aside)
-        err_errno(e, EXIT_IO, "%s: cannot rename the finished directory", d->final);
-    else if (rename(d->final, aside) != 0)
-        err_errno(e, EXIT_IO, "%s: cannot move the old directory aside", d->final);
-    else if (rename(d->tmp, d->final) != 0) {
-        err_errno(e, EXIT_IO, "%s: cannot rename the finished directory", d->final);
-        (void)rename(aside, d->final);
-    } else
+    bool moved = aside && rename(d->final, aside) == 0;
+    if (moved && rename(d->tmp, d->final) == 0)
         return aside;
+    err_errno(e, EXIT_IO, "%s: cannot rename the finished directory", d->final);
+    if (moved)
+        (void)rename(aside, d->final);
     free(aside);
     return NULL;
 }

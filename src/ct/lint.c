@@ -352,7 +352,7 @@ static void explain_incomplete(const struct lint *l, const struct ct_module *m, 
         unknown_part(l, m, x, "weight", CT_PACKED, loader);
         say(l, CT_REFUSED, w->name, loader, "a weight beside its packed form");
     } else if (!packed && !w) {
-        say(l, CT_WRONG, m->disk, SILENT, "%s is missing", x->scheme.kind == CT_PACKED ? "weight_packed" : "weight");
+        say(l, CT_WRONG, m->disk, SILENT, "%s is missing beside the module's other parts", x->scheme.kind == CT_PACKED ? "weight_packed" : "weight");
     } else if (!scale) {
         say(l, CT_WRONG, m->disk, SILENT, "weight_scale is missing");
     } else if (w && x->scheme.kind == CT_PLAIN) {
@@ -620,7 +620,7 @@ static void lint_bank(const struct lint *l, const struct gemma_tensor *t, const 
         if (down && want_down)
             lint_whole_bank(l, down, want_down);
         if (!gate_up || !down)
-            say(l, CT_WRONG, gate_up ? other : runtime, SILENT, "missing");
+            say(l, CT_WRONG, gate_up ? other : runtime, SILENT, "no tensor of this name is there");
     }
 }
 
@@ -677,7 +677,7 @@ static void expect_tower_tensor(const struct lint *l, const struct gemma_tensor 
     if (m && part == CT_WEIGHT && t->ndim == 2)
         lint_tower_linear(l, m, t->shape[0], t->shape[1]);
     else if (!m || !m->part[part])
-        say(l, CT_WRONG, t->name, SILENT, "missing");
+        say(l, CT_WRONG, t->name, SILENT, "no tensor of this name is there");
     else if (!same_shape(m->part[part], t->ndim, t->shape))
         shape_fault(l, m->part[part], "AssertionError", t->ndim, t->shape);
 }

@@ -51,7 +51,7 @@ static bool is_matrix(enum gemma_class c)
     return c == GC_LINEAR || c == GC_EMBED || c == GC_PLE || c == GC_HEAD;
 }
 
-static bool is_16bit(const struct st_tensor *t)
+static bool is_float(const struct st_tensor *t)
 {
     return t->dtype == ST_BF16 || t->dtype == ST_F16 || t->dtype == ST_F32;
 }
@@ -148,7 +148,7 @@ static int note_use(struct planner *pl, const char *tensor, const char *module, 
     u = &pl->use[pl->n_use++];
     snprintf(u->module, sizeof u->module, "%s", module);
     if (!gemma_fused_key(tensor, u->key, sizeof u->key))
-        return REFUSE(pl, "%s: tensor %s: no part of a Gemma language model", pl->name, tensor);
+        return err_set(pl->e, EXIT_BUG, "%s: tensor %s is no part of a Gemma language model", pl->name, tensor);
     u->cls = cls;
     u->scheme = s;
     if (cls == GC_HEAD)
@@ -215,7 +215,7 @@ static int deal_bank(struct planner *pl, size_t source, const char *bank, enum c
 
     snprintf(stem, sizeof stem, "%s", bank);
     if (!strip(stem, pair ? ".gate_up_proj" : ".down_proj"))
-        return REFUSE(pl, "%s: tensor %s: unknown expert bank", pl->name, bank);
+        return err_set(pl->e, EXIT_BUG, "%s: tensor %s is no expert bank", pl->name, bank);
     if (dims[0] != (uint64_t)pl->g.experts || dims[1] == 0 || dims[2] == 0)
         return REFUSE(pl, "%s: tensor %s: holds %llu experts, the config says %d", pl->name, bank, (unsigned long long)dims[0], pl->g.experts);
     if (dims[1] % per)
@@ -264,13 +264,13 @@ static int plan_blocks(struct planner *pl, size_t source, const char *module, en
     return deal_matrix(pl, source, module, cls, CT_PACKED, (uint64_t[2]){t->shape[0], t->shape[1] * GROUP});
 }
 
-static int refuse_16bit(struct planner *pl, const char *tensor)
+static int refuse_float(struct planner *pl, const struct st_tensor *t)
 {
-    return REFUSE(pl, "%s: tensor %s is a linear in 16 bits and q4_left does not name it: run q4-regrid first (--off-grid keep or --leave where it is off the grid)",
-        pl->name, tensor);
+    return REFUSE(pl, "%s: tensor %s is a linear in %s and q4_left does not name it: run q4-regrid first (--off-grid keep or --leave where it is off the grid)",
+        pl->name, t->name, st_dtype_name(t->dtype));
 }
 
-/* A linear, or a bank of them, in 16 bits. */
+/* A linear, or a bank of them, in floating point. */
 static int plan_linear(struct planner *pl, size_t source, const char *module, enum gemma_class cls)
 {
     const struct st_tensor *t = &pl->in->t[source];
@@ -279,7 +279,7 @@ static int plan_linear(struct planner *pl, size_t source, const char *module, en
         return REFUSE(pl, "%s: tensor %s: a matrix was expected, found %d dimensions", pl->name, t->name, t->ndim);
     if (pl->linears == CT_PACKED) {
         if (!is_left(pl, t->name, module))
-            return refuse_16bit(pl, t->name);
+            return refuse_float(pl, t);
         if (cls == GC_EXPERTS)
             ignore_bank(pl, module);
         else {
@@ -338,7 +338,7 @@ static int plan_packed(struct planner *pl, size_t source, const char *module, en
     if (!has_part(pl, module, "weight_scale", &scale) || scale->ndim != 2 || t->ndim != 2 || scale->shape[1] == 0)
         return REFUSE(pl, "%s: module %s: weight_scale [rows, groups] is missing", pl->name, module);
     if (t->dtype == ST_I32 && !has_part(pl, module, "weight_shape", &shape))
-        return REFUSE(pl, "%s: module %s: weight_shape is missing", pl->name, module);
+        return REFUSE(pl, "%s: module %s: a packed weight needs its weight_shape", pl->name, module);
     if (ct_scheme_of(pl->quant, module, &s, pl->e))
         return -1;
     if (t->dtype == ST_I32 && s.kind != CT_PACKED)      /* a stream without its old quantization_config */
@@ -414,10 +414,10 @@ static int plan_named(struct planner *pl, size_t source, enum gemma_class cls)
         return plan_packed(pl, source, module, cls);
     if (part == CT_WEIGHT_SCALE || part == CT_WEIGHT_SHAPE)
         return plan_part(pl, source, module, part);
+    if (((is_matrix(cls) && part == CT_WEIGHT) || cls == GC_EXPERTS) && !is_float(t))
+        return REFUSE(pl, "%s: tensor %s: %s is no dtype of a weight: expected BF16, F16 or F32", pl->name, t->name, st_dtype_name(t->dtype));
     if ((cls == GC_LINEAR && part == CT_WEIGHT) || cls == GC_EXPERTS)
         return plan_linear(pl, source, module, cls);
-    if (is_matrix(cls) && part == CT_WEIGHT && !is_16bit(t))
-        return REFUSE(pl, "%s: tensor %s: %s is no dtype of a weight", pl->name, t->name, st_dtype_name(t->dtype));
     return plan_plain(pl, source, module, part, cls);
 }
 

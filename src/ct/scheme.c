@@ -82,7 +82,7 @@ static int read_args(struct reading *r, const json_t *obj, const char *at, struc
     if (!obj || json_is_null(obj))
         return 0;
     if (!json_is_object(obj))
-        return err_set(r->e, EXIT_DATA, "%s: %s is no object", r->where, at);
+        return err_set(r->e, EXIT_DATA, "%s: weights or activations of %s: an object is expected", r->where, at);
     a->present = true;
     check_keys(r, obj, at, keys, CT_REFUSED);
     if (json_get_int(obj, "num_bits", 8, &bits, at, r->e) || json_get_int(obj, "group_size", 0, &group, at, r->e)
@@ -383,7 +383,7 @@ int ct_scheme_of(const struct ct_quant *q, const char *module, struct ct_scheme 
     if (c == GC_ROUTER || c == GC_PLAIN)
         return 0;
     if (!ct_runtime_name(q->arch, module, name))
-        return err_set(e, EXIT_DATA, "%.300s: module name longer than %d bytes", module, CT_NAME - 1);
+        return err_set(e, EXIT_DATA, "%.300s: its name in the loader has more than %d bytes", module, CT_NAME - 1);
     is_fused = ct_fused_name(name, fused);
     ignored = ct_ignored(q, name);
     if (ignored != CT_MATCH && is_fused) {

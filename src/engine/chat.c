@@ -339,7 +339,7 @@ static int read_lists(struct render *r, const json_t *request)
         return err_set(r->e, EXIT_DATA, "messages: expected a list with at least one message");
     json_array_foreach(r->messages, i, message)
         if (!json_is_object(message))
-            return refuse(r, i, "not an object");
+            return refuse(r, i, "expected an object with a role and content");
     r->tools = json_object_get(request, "tools");
     if (json_is_null(r->tools) || (json_is_array(r->tools) && json_array_size(r->tools) == 0))
         r->tools = NULL;
@@ -375,8 +375,6 @@ int chat_render(const struct chat *c, const json_t *request, struct buf *out, st
 {
     struct render r = {.variant = c->variant, .parts_joined = c->parts_joined, .out = out, .e = e};
     size_t before = out->n;
-    if (!json_is_object(request))
-        return err_set(e, EXIT_DATA, "request: not an object");
     if (read_switches(&r, request) != 0 || read_lists(&r, request) != 0 || (r.open_end && check_open_end(&r) != 0))
         return -1;
     int bad = c->variant == CHAT_GEMMA3 ? render_gemma3(&r) : render_gemma4(&r);

@@ -64,7 +64,7 @@ static int check_tool_fields(struct render *r, size_t i)
     for (size_t k = 0; k < 2; k++) {
         const json_t *v = message_field(r, i, field[k]);
         if (v && !json_is_array(v))
-            return refuse(r, i, "%s is no list", field[k]);
+            return refuse(r, i, "%s: a list of them is expected", field[k]);
         if (json_array_size(v) && !is_model(r, i))
             return refuse(r, i, "%s in a message that is not the assistant's", field[k]);
     }
@@ -97,14 +97,14 @@ static int add_reasoning(struct render *r, size_t i)
     for (size_t k = 0; k < 3 && (text == NULL || json_string_length(text) == 0); k++) {
         text = message_field(r, i, key[k]);
         if (text && !json_is_string(text))
-            return refuse(r, i, "%s is no string", key[k]);
+            return refuse(r, i, "%s: a text is expected", key[k]);
     }
     if (text == NULL || json_string_length(text) == 0)
         return 0;
     if (!after_last_user(r, i) && !(r->preserve && has_list(r, i, "tool_calls")))
         return 0;
     if (!is_model(r, i))
-        return refuse(r, i, "reasoning in a message that is not the assistant's");
+        return refuse(r, i, "reasoning belongs to an assistant's message");
     buf_str(r->out, "<|channel>thought\n");
     add_json_string(r->out, text);
     buf_str(r->out, "\n<channel|>");

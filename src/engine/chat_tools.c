@@ -181,8 +181,6 @@ static int add_property(const struct schema *s, const json_t *property);
 
 static int add_properties(const struct schema *s, const json_t *properties)
 {
-    if (!json_is_object(properties))
-        return bad_schema(s, "properties is no object");
     struct buf *out = s->r->out;
     size_t n;
     int bad = 0;

@@ -34,7 +34,7 @@ struct engine {
 static int add_id(struct id_list *l, const json_t *v, const char *where, const char *key, struct err *e)
 {
     if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > INT32_MAX)
-        return err_set(e, EXIT_DATA, "%s: %s holds something that is no token id", where, key);
+        return err_set(e, EXIT_DATA, "%s: %s holds something other than token ids", where, key);
     if (l->n == MAX_IDS)
         return err_set(e, EXIT_DATA, "%s: %s has more than %d ids", where, key, MAX_IDS);
     l->id[l->n++] = (int)json_integer_value(v);
@@ -67,7 +67,7 @@ static int read_generation_config(struct engine *en, const char *dir, struct err
         json_t *config = json_parse_file(path, e);
         failed = !config;
         if (config && !json_is_object(config))
-            failed = err_set(e, EXIT_DATA, "%s: no JSON object", path);
+            failed = err_set(e, EXIT_DATA, "%s: expected an object of generation settings", path);
         failed = failed || read_ids(&en->eos, config, path, "eos_token_id", e) || read_ids(&en->suppressed, config, path, "suppress_tokens", e);
         json_decref(config);
     }
@@ -195,7 +195,7 @@ static int open_device(struct engine *en, const struct engine_options *opt, stru
 static int check_options(const struct engine_options *opt, struct err *e)
 {
     if (math_of(opt) < 0)
-        return err_set(e, EXIT_USAGE, "--math %s: exact and fast are there", opt->math);
+        return err_set(e, EXIT_BUG, "no arithmetic %s", opt->math);
     return 0;
 }
 

@@ -1,4 +1,5 @@
 #include "engine/request.h"
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +36,7 @@ static int real(const json_t *obj, const char *key, double min, double max, doub
     if (!v)
         return 0;
     if (!json_is_number(v))
-        return err_set(e, EXIT_DATA, "%s: not a number", key);
+        return err_set(e, EXIT_DATA, "%s: a number is expected", key);
     if (!(json_number_value(v) >= min && json_number_value(v) <= max))
         return err_set(e, EXIT_DATA, "%s: %g is not within %g to %g", key, json_number_value(v), min, max);
     *out = json_number_value(v);
@@ -71,11 +72,11 @@ static int lengths(struct request *r, const json_t *obj, struct err *e)
 
 static int read_seed(struct request *r, const json_t *obj, struct err *e)
 {
-    const json_t *v = field(obj, "seed");
+    long seed = 0;
 
-    if (v && !json_is_integer(v))
-        return err_set(e, EXIT_DATA, "seed: not an integer");
-    r->seed = v ? (uint64_t)json_integer_value(v) : 0;
+    if (integer(obj, "seed", LONG_MIN, LONG_MAX, &seed, e))
+        return -1;
+    r->seed = (uint64_t)seed;
     return 0;
 }
 
@@ -175,18 +176,23 @@ static int ids_from(struct ids *out, const char *key, const json_t *list, struct
 
     json_array_foreach((json_t *)list, i, v) {
         if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > INT32_MAX)
-            return err_set(e, EXIT_DATA, "%s: item %zu is no token id", key, i);
+            return err_set(e, EXIT_DATA, "%s[%zu]: a token's id is expected, a whole number", key, i);
         ids_add(out, (int)json_integer_value(v));
     }
     return 0;
+}
+
+static int need_tokenizer(const struct engine *en, const char *key, struct err *e)
+{
+    return engine_tokenizer(en) ? 0 : err_set(e, EXIT_DATA, "%s: the model has no tokenizer.json: give prompt_ids", key);
 }
 
 static int encode(struct ids *out, const struct engine *en, const char *key, const char *text, size_t n, struct err *e)
 {
     struct err inner = {0};
 
-    if (!engine_tokenizer(en))
-        return err_set(e, EXIT_DATA, "%s: the model has no tokenizer.json: give prompt_ids", key);
+    if (need_tokenizer(en, key, e))
+        return -1;
     if (tokenizer_encode(engine_tokenizer(en), text, n, out, &inner))
         return err_set(e, inner.code, "%s: %s", key, inner.msg);
     return 0;
@@ -214,8 +220,8 @@ static int from_messages(struct ids *out, const struct engine *en, const json_t 
 {
     struct buf text = BUF_INIT;
 
-    if (!engine_chat(en))
-        return err_set(e, EXIT_DATA, "messages: the model has no tokenizer.json: give prompt_ids");
+    if (need_tokenizer(en, "messages", e))
+        return -1;
     const int failed = chat_render(engine_chat(en), obj, &text, e) || encode(out, en, "messages", text.data, text.n, e);
     buf_free(&text);
     return failed ? -1 : 0;

@@ -220,7 +220,7 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, stru
     if (bad < n)
         return err_set(e, EXIT_DATA, "byte %zu of the text: invalid UTF-8", bad);
     if (n > INT32_MAX / 4)
-        return err_set(e, EXIT_DATA, "a text of %zu bytes: at most %d", n, INT32_MAX / 4);
+        return err_set(e, EXIT_BUG, "a text of %zu bytes in one piece", n);
     struct bpe b = {.t = t, .out = out};
     cut_added(&b, &t->raw, text, n, normalize_piece);
     free(b.sym);

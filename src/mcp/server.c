@@ -443,7 +443,7 @@ static int write_output(struct server *s, int *sig, struct err *e)
     size_t n = s->out.n - s->written;
     ssize_t got = write(1, s->out.data + s->written, n < PIPE_BUF ? n : PIPE_BUF);
     if (got < 0 && errno == EPIPE) *sig = SIGPIPE;
-    if (got < 0) return errno == EINTR || errno == EAGAIN || *sig == SIGPIPE ? 0 : err_errno(e, EXIT_IO, "stdout: cannot be written");
+    if (got < 0) return errno == EINTR || errno == EAGAIN || *sig == SIGPIPE ? 0 : err_stdout(e);
     s->written += (size_t)got;
     if (s->written == s->out.n) {
         buf_free(&s->out);

@@ -642,7 +642,7 @@ static void *writer(void *arg)
     }
     buf_free(&b);
     if (ferror(l->out)) {
-        err_errno(&e, EXIT_IO, "stdout: cannot be written");
+        err_stdout(&e);
         fail(l, &e);
     }
     return NULL;

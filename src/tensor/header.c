@@ -117,7 +117,7 @@ static int parse_tensor(struct st_header *h, const char *key, const json_t *v, c
     struct st_tensor *t = append(h);
     t->name = xstrdup(key);
     if (!json_is_object(v))
-        return err_set(e, EXIT_DATA, "%s: %s: not an object", name, key);
+        return err_set(e, EXIT_DATA, "%s: %s: expected an object of dtype, shape and data_offsets", name, key);
     const char *dtype = json_string_value(json_object_get(v, "dtype"));
     int d = dtype ? st_dtype_from_name(dtype) : -1;
     if (d < 0)
@@ -142,7 +142,7 @@ static int take_metadata(struct st_header *h, json_t *meta, const char *name, st
         return err_set(e, EXIT_DATA, "%s: __metadata__: not an object", name);
     json_object_foreach(meta, key, v)
         if (!json_is_string(v))
-            return err_set(e, EXIT_DATA, "%s: __metadata__: %s: not a string", name, key);
+            return err_set(e, EXIT_DATA, "%s: __metadata__: %s: expected a string", name, key);
     json_decref(h->meta);
     h->meta = json_incref(meta);
     return 0;

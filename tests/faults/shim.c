@@ -1,17 +1,20 @@
 /* LD_PRELOAD: makes one call of a program fail, or every transfer short.
  *
  *     FAULT_KIND   read | write | sync | rename | exchange | remove | open | mkdir | map | thread | malloc    what fails
+ *                  close | stat | list                                                     closing what was written, asking for a file's facts, opening a directory
  *                  recv | send | accept | socket | process                                the same of a network
  *                  short                              every transfer moves at most half of what was asked, and first says EINTR
  *     FAULT_AT     n: the n-th call of that kind fails, counted over the whole process; a forked child counts on from its parent
+ *     FAULT_RUN    how many calls from the n-th on fail [1]
  *     FAULT_LOG    a file that is created when the call has failed: without it, n was beyond the last call.  Where it exists already nothing
  *                  fails: of all processes of a run, one call does.
  *     FAULT_PROGRAM  only in programs of this name; others that a program starts are left alone
  *
- * A failing read or sync says EIO, a write ENOSPC, a removal EACCES, an exchange of names EINVAL as on a file system that has none, an open, socket or accepted connection EMFILE, a rename EIO, memory ENOMEM, a thread or process
+ * A failing read, sync, close, stat or list says EIO, a write ENOSPC, a removal EACCES, an exchange of names EINVAL as on a file system that has none, an open, socket or accepted connection EMFILE, a rename EIO, memory ENOMEM, a thread or process
  * EAGAIN, a transfer over a network ECONNRESET.
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <regex.h>
 #include <errno.h>
@@ -29,6 +32,7 @@
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -78,10 +82,13 @@ int __libc_start_main(int (*f)(int, char **, char **), int argc, char **argv, vo
 static bool fails(const char *kind, int error)
 {
     static atomic_long calls;
-    const char *at = getenv("FAULT_AT");
+    const char *at = getenv("FAULT_AT"), *run = getenv("FAULT_RUN");
     if (!begun && !strcmp(kind, "malloc"))
         return false;
-    if (strcmp(kind_wanted(), kind) || !at || atomic_fetch_add(&calls, 1) + 1 != strtol(at, NULL, 10) || !leave_a_note(O_EXCL))
+    if (strcmp(kind_wanted(), kind) || !at)
+        return false;
+    long since = atomic_fetch_add(&calls, 1) + 1 - strtol(at, NULL, 10);
+    if (since < 0 || since >= (run ? strtol(run, NULL, 10) : 1) || !leave_a_note(since == 0 ? O_EXCL : 0))
         return false;
     errno = error;
     return true;
@@ -135,6 +142,8 @@ int close(int fd)
 {
     if (wakeful(fd))
         wakes[fd] = false;
+    else if (fails("close", EIO))
+        return syscall(SYS_close, fd), errno = EIO, -1;
     return (int)syscall(SYS_close, fd);
 }
 
@@ -209,6 +218,12 @@ int renameat2(int a, const char *from, int b, const char *to, unsigned flags)
         return -1;
     return fails("rename", EIO) ? -1 : (int)syscall(SYS_renameat2, a, from, b, to, flags);
 }
+
+int stat(const char *restrict path, struct stat *restrict s) { return fails("stat", EIO) ? -1 : NEXT(stat)(path, s); }
+int lstat(const char *restrict path, struct stat *restrict s) { return fails("stat", EIO) ? -1 : NEXT(lstat)(path, s); }
+int fstat(int fd, struct stat *s) { return fails("stat", EIO) ? -1 : NEXT(fstat)(fd, s); }
+int statvfs(const char *restrict path, struct statvfs *restrict s) { return fails("stat", EIO) ? -1 : NEXT(statvfs)(path, s); }
+DIR *opendir(const char *path) { return fails("list", EIO) ? NULL : NEXT(opendir)(path); }
 
 int unlink(const char *path) { return fails("remove", EACCES) ? -1 : (int)syscall(SYS_unlink, path); }
 int rmdir(const char *path) { return fails("remove", EACCES) ? -1 : (int)syscall(SYS_rmdir, path); }

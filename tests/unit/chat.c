@@ -90,7 +90,9 @@ static void tool_responses(const struct chat *c)
     refuses(c, ANSWERED(", 'tool_responses': [{'name': 'h', 'response': 1}]}, {'role': 'tool', 'content': 'y'}"), "messages[2]: a tool message after tool_responses");
     refuses(c, ANSWERED("}, {'role': 'tool', 'tool_call_id': 'c'}"), "messages[2]: a tool message without content");
     refuses(c, ANSWERED("}, {'role': 'user', 'content': 'z'}, {'role': 'tool', 'content': 'late'}"), "messages[3]: a tool message that follows no tool_calls");
-    refuses(c, "{'messages': [{'role': 'user', 'content': 'x', 'tool_calls': [{}]}]}", "not the assistant's");
+    refuses(c, "{'messages': [{'role': 'user', 'content': 'x', 'tool_calls': [{}]}]}", "messages[0]: tool_calls in a message that is not the assistant's");
+    refuses(c, ANSWERED(", 'tool_responses': [{'name': 'h'}]}"), "messages[1]: tool_responses: expected a name and a response");
+    refuses(c, "{'messages': [{'role': 'assistant', 'tool_calls': {}}]}", "tool_calls: a list of them is expected");
     refuses(c, "{'messages': [{'role': 'user', 'content': 'x'}, {'role': 'assistant', 'tool_calls': [{}]}]}", "tool_calls[0] has no function name");
     puts("responses of both kinds; what the template would drop is refused");
 }
@@ -107,6 +109,14 @@ static void schemas(const struct chat *c)
     refuses(c, TOOL("'name': 'f', 'parameters': {'properties': {}}"), "parameters: expected an object with a type");
     refuses(c, TOOL("'name': 'f', 'parameters': {'type': 'object', 'properties': {'p': {'anyOf': []}}}"), "tools[0]: p: a property needs a type");
     refuses(c, TOOL("'name': 'f', 'parameters': {'type': 'object', 'properties': {'p': {'type': 'object'}}}"), "tools[0]: p: an object property needs properties");
+#define PARAMETERS(p) TOOL("'name': 'f', 'parameters': {'type': 'object', " p "}")
+    refuses(c, PARAMETERS("'properties': []"), "tools[0]: f: properties is no object");
+    refuses(c, PARAMETERS("'required': {}"), "tools[0]: f: required is no list");
+    refuses(c, PARAMETERS("'required': [1]"), "required holds something that is no string");
+    refuses(c, PARAMETERS("'properties': {'p': {'type': 'string', 'description': 7}}"), "tools[0]: p: description is no string");
+    refuses(c, PARAMETERS("'properties': {'p': {'type': 'array', 'items': {'properties': {}}}}"), "tools[0]: p: items with empty properties");
+    refuses(c, PARAMETERS("'properties': {'p': {'type': 'array', 'items': {'type': 7}}}"), "type of the items is neither a string nor a list");
+    refuses(c, PARAMETERS("'properties': {'p': {'type': 'array', 'items': {'type': [7]}}}"), "type of the items holds something that is no string");
     refuses(c, TOOL("'name': 'f', 'response': {'type': 'string'}"), "response: expected the type object");
     refuses(c, "{'messages': [{'role': 'user', 'content': 'x'}], 'tools': {}}", "tools: expected a list");
     puts("schemas: what is exact is written, the rest is refused by name");
@@ -117,19 +127,31 @@ static void requests(const struct chat *small, const struct chat *large, const s
     writes(large, "{'messages': [{'role': 'user', 'content': 'x'}], 'chat_template_kwargs': {'enable_thinking': true}}", "<bos><|turn>system\n<|think|>\n<turn|>\n");
     writes(small, "{'messages': [{'role': 'user', 'content': 'x'}], 'enable_thinking': false, 'chat_template_kwargs': {'enable_thinking': true}}", "<bos><|turn>user\nx<turn|>\n<|turn>model\n");
     refuses(small, "{'messages': [{'role': 'user', 'content': 'x'}], 'enable_thinking': 1}", "enable_thinking");
-    refuses(small, "{'messages': ['x']}", "messages[0]: not an object");
+    refuses(small, "{'messages': ['x']}", "messages[0]: expected an object with a role and content");
     refuses(small, "{'messages': [{'content': 'x'}]}", "messages[0]: role is no string");
     refuses(small, "{'messages': {}}", "messages: expected a list");
     refuses(small, "{}", "messages: expected a list");
-    refuses(small, "[]", "not an object");
+    refuses(small, "[]", "messages: expected a list with at least one message");
     refuses(small, "{'messages': [{'role': 'user', 'content': [{'type': 'text'}]}]}", "content part 0 has no text");
-    refuses(small, "{'messages': [{'role': 'user', 'content': 'x'}, {'role': 'assistant', 'content': 'y', 'reasoning': 7}]}", "reasoning is no string");
+    refuses(small, "{'messages': [{'role': 'user', 'content': 'x'}, {'role': 'assistant', 'content': 'y', 'reasoning': 7}]}", "reasoning: a text is expected");
+    refuses(small, "{'messages': [{'role': 'user', 'content': 7}]}", "content is neither a string nor a list of parts");
+    refuses(small, "{'messages': [{'role': 'user', 'content': [{'type': 'image'}]}]}", "content part 0 is of type image: only text is understood");
+    refuses(small, "{'messages': [{'role': 'user', 'content': 'x'}, {'role': 'developer', 'content': 'y'}]}", "role developer is known for the first message only");
+    refuses(small, "{'messages': [{'role': 'nurse', 'content': 'x'}]}", "role nurse is unknown: expected system, user, assistant or tool");
+    refuses(small, "{'messages': [{'role': 'user', 'content': 'x'}, {'role': 'system', 'content': 'x', 'reasoning': 'y'}]}", "reasoning belongs to an assistant's message");
+    refuses(gemma3, "{'messages': [{'role': 'system', 'content': [{'type': 'image'}]}, {'role': 'user', 'content': 'x'}]}", "a system message whose first part is no text");
+    refuses(gemma3, "{'messages': [{'role': 'system'}, {'role': 'user', 'content': 'x'}]}", "a system message without text");
+    refuses(gemma3, "{'messages': [{'role': 'system', 'content': 'x'}]}", "a system message alone: its text belongs to a user message");
+    refuses(gemma3, "{'messages': [{'role': 'assistant', 'content': 'x'}]}", "role assistant: user and assistant must alternate");
+    refuses(gemma3, "{'messages': [{'role': 'user', 'content': 'x'}, {'role': 'tool', 'content': 'y'}]}", "role tool is unknown to Gemma 3: expected assistant");
+    refuses(gemma3, "{'messages': [{'role': 'user', 'content': 'x'}, {'role': 'assistant', 'tool_calls': [{}]}]}", "messages[1]: tool_calls: Gemma 3's template knows no tools");
+    refuses(gemma3, "{'messages': [{'role': 'user', 'content': 'x'}], 'tools': [{}]}", "tools: Gemma 3's template knows no tools");
 #define OPEN(content) "{'continue_final_message': true, 'messages': [{'role': 'user', 'content': 'x'}, {'role': 'assistant', 'content': " content "}]}"
     writes(gemma3, OPEN("' y '"), "<start_of_turn>model\ny");
     refuses(gemma3, OPEN("' '"), "a text to continue");
-    refuses(small, OPEN("'<|channel>thought\\nhm<channel|>y'"), "thought channel");
-    refuses(small, "{'continue_final_message': true, 'messages': [{'role': 'user', 'content': 'x'}]}", "an assistant's message");
-    refuses(small, "{'continue_final_message': true, 'add_generation_prompt': true, 'messages': [{'role': 'user', 'content': 'x'}]}", "exclude each other");
+    refuses(small, OPEN("'<|channel>thought\\nhm<channel|>y'"), "continue_final_message with a thought channel in the text");
+    refuses(small, "{'continue_final_message': true, 'messages': [{'role': 'user', 'content': 'x'}]}", "continue_final_message needs an assistant's message, not one of role user");
+    refuses(small, "{'continue_final_message': true, 'add_generation_prompt': true, 'messages': [{'role': 'user', 'content': 'x'}]}", "continue_final_message and add_generation_prompt exclude each other");
     struct err e;
     char *text = rendered(small, OPEN("'y '"), &e);
     assert(text && strcmp(text, "<bos><|turn>user\nx<turn|>\n<|turn>model\ny") == 0);

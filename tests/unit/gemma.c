@@ -239,15 +239,18 @@ static void lifted(void)
 static void refused(void)
 {
     static const struct { const char *key, *value, *word; } faults[] = {
-        {"model_type", "\"llama\"", "llama"}, {"hidden_activation", "\"silu\"", "silu"}, {"attention_bias", "true", "attention_bias"},
-        {"hidden_size", "null", "hidden_size"}, {"hidden_size", "-5", "hidden_size"}, {"hidden_size", "\"256\"", "hidden_size"},
-        {"num_hidden_layers", "7", "layer_types"}, {"num_hidden_layers", "100000", "num_hidden_layers"},
-        {"num_attention_heads", "3", "heads"}, {"head_dim", "33", "head_dim"}, {"num_kv_shared_layers", "9", "shares"},
-        {"rope_parameters", "{\"full_attention\": {\"rope_type\": \"yarn\"}}", "yarn"}, {"sliding_window", "0", "sliding_window"},
-        {"attn_logit_softcapping", "50.0", "softcapping"}, {"use_bidirectional_attention", "true", "bidirectional"},
-        {"layer_types", "[1,2,3,4,5,6,7,8,9]", "layer_types"}, {"num_attention_heads", "16777216", "too large"},
-        {"eos_token_id", "[1,2,3,4,5,6,7,8,9]", "eos_token_id"}, {"hidden_size_per_layer_input", "16777216", "too large"},
-        {"per_layer_config", "{\"99\": {}}", "per_layer_config"}, {"num_experts", "8", "top_k_experts"},
+        {"model_type", "\"llama\"", "model_type is \"llama\": expected gemma4, gemma4_unified, gemma3 or their _text forms"}, {"hidden_activation", "\"silu\"", "hidden_activation is \"silu\": only gelu_pytorch_tanh is supported"}, {"attention_bias", "true", "attention_bias is true: Gemma text models have none"},
+        {"hidden_size", "null", "hidden_size is missing: not a complete config of a Gemma text model"}, {"hidden_size", "-5", "hidden_size is -5, expected 1 to 16777216: not a config of a Gemma text model"}, {"hidden_size", "\"256\"", "hidden_size"},
+        {"num_hidden_layers", "7", "layer_types has 9 entries, num_hidden_layers is 7"}, {"num_hidden_layers", "100000", "num_hidden_layers is 100000: at most 256 are supported"},
+        {"num_attention_heads", "3", "heads"}, {"head_dim", "33", "head_dim must be even and the heads must divide"}, {"num_kv_shared_layers", "9", "shares K and V, but no layer before layer 0 has its type"},
+        {"rope_parameters", "{\"full_attention\": {\"rope_type\": \"yarn\"}}", "rope_type is \"yarn\": expected default, linear or proportional"},
+        {"rope_parameters", "{\"full_attention\": {\"partial_rotary_factor\": 0.5}}", "partial_rotary_factor is 0.5: only supported with rope_type proportional"},
+        {"rope_parameters", "{\"sliding_attention\": {\"rope_theta\": -1.0}}", "rope_theta -1, factor 1, partial_rotary_factor 1: out of range"}, {"sliding_window", "0", "sliding_window"},
+        {"attn_logit_softcapping", "50.0", "attn_logit_softcapping is 50: only null is supported"}, {"use_bidirectional_attention", "true", "use_bidirectional_attention is set for text: only causal models are supported"},
+        {"layer_types", "[1,2,3,4,5,6,7,8,9]", "layer_types[0] is no string: expected sliding_attention or full_attention"}, {"num_attention_heads", "16777216", "16777216 heads of 32: too large"},
+        {"eos_token_id", "[1,2,3,4,5,6,7,8,9]", "eos_token_id has 9 entries: at most 8 are supported"},
+        {"bos_token_id", "-1", "bos_token_id is no token id"}, {"hidden_size_per_layer_input", "16777216", "hidden_size_per_layer_input is 16777216 for 9 layers: too large"},
+        {"per_layer_config", "{\"99\": {}}", "per_layer_config has an entry \"99\": expected layer numbers below 9"}, {"num_experts", "8", "top_k_experts"},
     };
 
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {

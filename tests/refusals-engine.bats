@@ -1,0 +1,84 @@
+#!/usr/bin/env bats
+# What the tokenizer, the engine and the programs around them refuse, in the words of each message (tests/messages.sh lists what is left).
+load lib
+load refusals
+
+copy_of() { rm -rf "$2"; cp -r "$1" "$2"; }     # MODEL DIR
+
+# The first bytes of a tensor of DIR/model.safetensors, written over with these.
+poke() {        # DIR TENSOR ESCAPES
+    local f=$1/model.safetensors n at
+    n=$(od -An -v -tu8 -N8 "$f" | tr -d ' ')
+    at=$(st_header "$f" | jq --arg t "$2" '.[$t].data_offsets[0]')
+    printf '%b' "$3" | dd of="$f" bs=1 seek=$((8 + n + at)) conv=notrunc status=none
+}
+
+@test "lines that gpu-decode refuses" {
+    local dir
+    dir=$(model gemma3)
+    lines_refused gpu-decode -q --device cpu --model "$dir" --max-context 64 <<'TABLE'
+max_tokens: not an integer <- {"prompt_ids":[2],"max_tokens":"3"}
+seed: not an integer <- {"prompt_ids":[2],"seed":1.5}
+max_tokens: 0 is not within 1 to 1073741824 <- {"prompt_ids":[2],"max_tokens":0}
+temperature: -1 is not within 0 to 100 <- {"prompt_ids":[2],"temperature":-1}
+temperature: a number is expected <- {"prompt_ids":[2],"temperature":"x"}
+top_p: 0 is not above 0 <- {"prompt_ids":[2],"top_p":0}
+logit_bias: "5000000" is no token id of this model (0 to 1023) <- {"prompt_ids":[2],"logit_bias":{"5000000":1}}
+stop: neither a string nor a list of them, or an empty one <- {"prompt_ids":[2],"stop":[7]}
+prompt_ids[1]: a token's id is expected, a whole number <- {"prompt_ids":[2,-3]}
+prompt: exactly one of messages, prompt and prompt_ids is needed <- {"prompt":"x","prompt_ids":[2]}
+prompt_ids: not a list of token ids <- {"prompt_ids":"x"}
+prompt_ids: empty <- {"prompt_ids":[]}
+token 1024 (number 1) is not in the model's table of 1024 <- {"prompt_ids":[2,1024]}
+65 tokens leave no room in a context of 64: shorten it <- {"prompt_ids":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]}
+request: not a JSON object <- [2]
+id: neither a string nor an integer <- {"id":[],"prompt_ids":[2]}
+TABLE
+    lines_refused gpu-decode -q --device cpu --model "$dir" --logits l <<'TABLE'
+no error <- {"id":"a","prompt_ids":[2],"max_tokens":1}
+logits.a would be written twice: give every line its own id <- {"id":"a","prompt_ids":[2],"max_tokens":1}
+TABLE
+    none_failed
+}
+
+@test "lines that tokenize refuses" {
+    local dir
+    dir=$(model gemma3)
+    lines_refused tokenize --model "$dir" <<'TABLE'
+text: expected a string <- {"text":5}
+the line is no object: expected {"text": …} <- [5]
+TABLE
+    lines_refused tokenize --decode --model "$dir" <<'TABLE'
+token_ids: expected a list <- {"token_ids":5}
+token_ids[0]: not a token id from 0 to 1023 <- {"token_ids":[1024]}
+TABLE
+    refused 64 "--model is missing: name the model's directory" tokenize
+    refused 64 "--decode and --render exclude each other" tokenize --model "$dir" --decode --render
+    copy_of "$dir" other
+    rm other/chat_template.jinja
+    refused 0 "other: no chat template: prompts are written as gemma3's" tokenize --model other --render
+    echo 'another' >other/chat_template.jinja
+    refused 0 "is none that was checked: prompts are written as gemma3's" tokenize --model other --render
+    none_failed
+}
+
+@test "models that the engine does not take" {
+    local dir decode=(gpu-decode -q --device cpu --model m)
+    dir=$(model gemma3)
+    says() {    # TEXT COMMAND…: a copy of the model, changed
+        copy_of "$dir" m
+        eval "${*:2}" || FAILED=1
+        refused 65 "$1" "${decode[@]}"
+    }
+    config() { jq "$1" m/config.json >c && mv c m/config.json; }
+    generation() { echo "$1" >m/generation_config.json; }
+    change() { "$TOOLS/st-mutate" m/model.safetensors "$@"; }
+    says "eos_token_id holds something other than token ids" generation "'{\"eos_token_id\":[\"x\"]}'"
+    says "eos_token_id has more than 64 ids" generation "'{\"eos_token_id\":[$(seq -s, 65)]}'"
+    says "generation_config.json: expected an object of generation settings" generation '[]'
+    says "inputs, which is no multiple of 32" config '.hidden_size=250'
+    says "tensor model.layers.0.odd belongs to no Gemma that is known here" change zeros model.layers.0.odd BF16 2
+    says "has shape [32768], by config.json it is [128, 256]" change shape model.layers.0.self_attn.q_proj.weight 32768
+    says "holds NaN or infinity in the" poke m model.layers.0.mlp.up_proj.weight "'\\xff\\x7f'"
+    none_failed
+}
