@@ -273,8 +273,7 @@ static void open_engine(void)
 {
     struct err e = {0};
 
-    if (opt.simd && simd_force(opt.simd))
-        die_msg(EXIT_UNAVAILABLE, "--simd %s: this CPU does not have it", opt.simd);
+    simd_option(opt.simd);
     const struct engine_options o = {.device = opt.device, .math = opt.math, .threads = (int)opt.threads, .max_context = opt.max_context, .mapped = opt.mapped, .ple_on_gpu = !strcmp(opt.ple, "gpu")};
     job.engine = engine_open(opt.model, &o, &e);
     if (!job.engine)

@@ -541,8 +541,7 @@ static regex_t parse_options(unsigned *only)
     opt_regex(&re, "leave", opt.leave);
     if (opt.report && strcmp(opt.report, "-") == 0 && strcmp(opt.out, "-") == 0)
         opt_usage("--report: the stream goes to stdout already: name a file");
-    if (simd_force(opt.simd) != 0)
-        die_msg(EXIT_UNAVAILABLE, "--simd %s: this CPU has no more than %s", opt.simd, simd_name(simd_level()));
+    simd_option(opt.simd);
     return re;
 }
 

@@ -151,18 +151,18 @@ unpack() { for t in weight_packed weight_scale weight_shape; do st drop "$1.$t" 
 @test "full: one tensor of a tower missing, of another shape, or too much" {
     local v=model.vision_tower.encoder.layers.0 a=model.audio_tower.layers.0
     finds wrong "$v.self_attn.q_proj.linear.weight: no tensor of this name is there" full e2b-nano st drop $v.self_attn.q_proj.linear.weight
-    finds wrong "$v.input_layernorm.weight: missing" full e2b-nano st drop $v.input_layernorm.weight
-    finds wrong 'position_embedding_table: missing' full e2b-nano st drop model.vision_tower.patch_embedder.position_embedding_table
-    finds wrong "$a.lconv1d.depthwise_conv1d.weight: missing" full e2b-nano st drop $a.lconv1d.depthwise_conv1d.weight
-    finds wrong 'output_proj.bias: missing' full e2b-nano st drop model.audio_tower.output_proj.bias
+    finds wrong "$v.input_layernorm.weight: no tensor of this name is there" full e2b-nano st drop $v.input_layernorm.weight
+    finds wrong 'position_embedding_table: no tensor of this name is there' full e2b-nano st drop model.vision_tower.patch_embedder.position_embedding_table
+    finds wrong "$a.lconv1d.depthwise_conv1d.weight: no tensor of this name is there" full e2b-nano st drop $a.lconv1d.depthwise_conv1d.weight
+    finds wrong 'output_proj.bias: no tensor of this name is there' full e2b-nano st drop model.audio_tower.output_proj.bias
     finds wrong 'embed_vision.embedding_projection' full 31b-nano st drop model.embed_vision.embedding_projection.weight
-    finds wrong 'pos_embedding: missing' full 12b-nano st drop model.vision_embedder.pos_embedding
+    finds wrong 'pos_embedding: no tensor of this name is there' full 12b-nano st drop model.vision_embedder.pos_embedding
     finds refused "$v.input_layernorm.weight: shape \[.*\], expected" full e2b-nano st shape $v.input_layernorm.weight 4,8
     finds refused "projection.weight: shape \[32, 256\], expected \[256, 32\]" full e2b-nano st shape model.embed_vision.embedding_projection.weight 32,256
     finds refused 'pos_embedding: shape' full 12b-nano st shape model.vision_embedder.pos_embedding 16,256
     finds refused "no such module, by the config" full e2b-nano st copy $v.input_layernorm.weight $v.extra_norm.weight
     finds refused "no such module, by the config" full e2b-nano config '.vision_config.num_hidden_layers -= 1'
-    finds wrong 'layers.2.*: missing' full e2b-nano config '.vision_config.num_hidden_layers += 1'
+    finds wrong 'layers.2.*: no tensor of this name is there' full e2b-nano config '.vision_config.num_hidden_layers += 1'
 }
 
 @test "26B: experts and the router" {
@@ -343,5 +343,5 @@ unpack() { for t in weight_packed weight_scale weight_shape; do st drop "$1.$t" 
     for t in $v.encoder.layers.1.mlp.up_proj.linear.weight $v.encoder.layers.0.input_layernorm.weight $a.self_attn.q_proj.input_max $a.self_attn.per_dim_scale model.embed_audio.embedding_projection.weight; do
         finds wrong "$t: no tensor of this name is there" full e2b-nano st drop $t
     done
-    finds wrong 'patch_ln1.bias: missing' full 12b-nano st drop model.vision_embedder.patch_ln1.bias
+    finds wrong 'patch_ln1.bias: no tensor of this name is there' full 12b-nano st drop model.vision_embedder.patch_ln1.bias
 }

@@ -189,3 +189,118 @@ load refusals
     refused 65 "holds no API key: one line is expected" gpu-serve --model "$dir" --port 0 --api-key-file key
     none_failed
 }
+
+@test "command lines of the programs on streams" {
+    local m result
+    m=$(model gemma3)
+    st-extract --text-only "$m" >text
+    refused 64 "--simd: fast: is none of scalar|avx2|avx512" q4-regrid --simd fast
+    refused 64 "--seed: -5: expected 0 or more" st-synth --size e2b --seed -5 -o x
+    refused 64 "--no-such: there is no such option" st-extract --no-such .
+    refused 64 "-Z: there is no such option" st-extract -Z .
+    refused 64 "--rows: a: not NAME:A-B" st-extract --rows a .
+    refused 64 "--rows: a:3-2: not NAME:A-B with A < B" st-extract --rows a:3-2 .
+    refused 64 "it has 1024 rows" st-extract --rows model.embed_tokens.weight:0-2000 "$m"
+    refused 65 "--rows: none:0-1: no such tensor: --list shows the names" st-extract --rows none:0-1 "$m"
+    st '{"s":{"dtype":"F4","shape":[2,3],"data_offsets":[0,3]}}' 3 >half.safetensors
+    refused 64 "its rows are no whole bytes" st-extract --rows s:0-1 half.safetensors
+    st "{\"$(printf 'n%.0s' $(seq 600))\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}" 1 >long.safetensors
+    refused 65 "a name of 600 bytes, at most 511 are supported" st-extract --list long.safetensors
+    refused 65 "rows of 48 values are no multiple of 32: choose other sizes" st-synth --config <(jq '.intermediate_size = 48' "$m/config.json") -o -
+    refused 64 "--off-grid 999999999: the linears have" st-synth --size gemma3 --off-grid 999999999 -o -
+    refused 64 "--towers: this model has none" st-synth --size gemma3 --towers -o -
+    refused 64 "-o is missing: DIR, FILE.safetensors or -" st-synth --size gemma3
+    refused 64 "exactly one of --size and --config is needed" st-synth -o -
+    refused 64 "--plan and --zstd are for a stream (- or FILE.safetensors), --shard-size and --force for a directory" st-synth --size gemma3 --plan -o x
+    refused 65 "hidden_size is missing or no number from 1 to 1048576: towers cannot be laid out" \
+        st-synth --config <(jq 'del(.vision_config.hidden_size)' "$(model e2b --towers)/config.json") --towers --plan -o -
+    refused_stdin <(st '{"a.weight":{"dtype":"F32","shape":[32,32],"data_offsets":[0,4096]}}' 4096) 0 "" q4-regrid
+    refused_stdin <(st '{"model.layers.0.mlp.up_proj.weight":{"dtype":"F32","shape":[32,32],"data_offsets":[0,4096]}}' 4096) 65 "F32, BF16 expected: only bf16 values show their grid" q4-regrid
+    refused_stdin <(st '{"model.layers.0.mlp.up_proj.weight":{"dtype":"BF16","shape":[1,48],"data_offsets":[0,96]}}' 96) 65 "rows of 48 values are no multiple of 32: int4 groups do not fit" q4-regrid
+    refused_stdin <(cat text) 64 "--off-grid keep reads twice: give it a file (q4-regrid < FILE)" q4-regrid --off-grid keep
+    refused 64 "--report: the stream goes to stdout already: name a file" q4-regrid --report -
+    refused_stdin <(st '{"lm_head.weight":{"dtype":"BF16","shape":[1,2],"data_offsets":[0,4]},"model.embed_tokens.weight":{"dtype":"BF16","shape":[1,2],"data_offsets":[4,8]}}' 8) \
+        65 "lm_head.weight comes before model.embed_tokens.weight: bring the tables into order with st-extract -" emb-untie
+    refused_stdin <(st "{$(n=0; for name in model.{,language_model.}embed_tokens.weight{,_q4,_packed,_scale,_shape}; do
+        printf '"%s":{"dtype":"BF16","shape":[1,2],"data_offsets":[%d,%d]},' "$name" $n $((n += 4)); done)\"z\":{\"dtype\":\"BF16\",\"shape\":[1,2],\"data_offsets\":[40,44]}}" 44) \
+        65 "more than 5 tensors of one table" emb-untie
+    st-synth --size gemma3 --twin-lm-head -o twin
+    "$TOOLS/st-mutate" twin/model.safetensors xor lm_head.weight 5000 1
+    st-extract twin >twin.st
+    refused_stdin twin.st 0 "lm_head.weight differs from model.embed_tokens.weight at row 9: both are kept, untied" emb-untie --drop-twin
+    refused 64 "--logits and --trace want a file: stdout carries the completions" gpu-decode --model "$m" --logits -
+    refused 64 "--gpu X1: known are" gpu-decode --model "$m" --info --gpu X1
+    refused 65 "tokens do not fit a context of 64: use smaller --prompt and --gen" gpu-decode --device cpu --model "$m" --bench --max-context 64
+    mkdir none
+    refused 66 "none: holds no result: no *.json" tabulate none
+    refused 64 "diff: expected two results or directories, found 1" tabulate diff none
+    none_failed
+}
+
+@test "streams and files that are none" {
+    local m good
+    m=$(model gemma3)
+    good=$m/model.safetensors
+    mkdir -p t/tokenizer.json
+    refused 66 "tokenizer.json: is a directory: name a file" tokenize --model t
+    refused_stdin <(head -c 100000 "$good") 65 "the file is cut, or the stage before this one failed" q4-regrid
+    head -c 100000 "$good" >cut
+    refused 65 "cut: 100000 bytes, $(stat -c %s "$good") expected: the file is cut" st-extract --list cut
+    { cat "$good"; echo; } >more
+    refused 65 "expected: something follows the last tensor: not one safetensors file" st-extract --list more
+    refused_stdin <(cat more) 65 "data go on after the end that the header states: not one safetensors file" q4-regrid
+    printf '\xff\xff\xff\xff\xff\0\0\0{' >claims
+    refused 65 "the header claims 1099511627775 bytes, at most 100000000 are allowed: not a safetensors file" st-extract --list claims
+    st-extract -z "$m" >packed.zst
+    head -c 20000 packed.zst >cut
+    refused_stdin cut 65 "stdin: compressed data end early: the file is cut or its writer failed" q4-regrid
+    { head -c 4 packed.zst; head -c 200 /dev/zero | tr '\0' '\377'; } >cut
+    refused_stdin cut 65 "stdin: damaged zstd data:" q4-regrid
+    mkdir empty z
+    refused 66 "empty: no safetensors file in it" gpu-decode --device cpu --model empty --info
+    cp "$m/config.json" z
+    cp packed.zst z/model.safetensors
+    refused 65 "z/model.safetensors: compressed or no plain file: decompress it first" gpu-decode --device cpu --model z
+    st '{"__metadata__":{"provenance":"{}"},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}' 1 >p
+    refused_stdin p 65 "metadata provenance: expected an array of stages" q4-regrid
+    mkdir i
+    cp "$m/config.json" i
+    cp "$good" i/a.safetensors
+    cp "$good" i/b.safetensors
+    "$TOOLS/st-mutate" i/b.safetensors rename model.norm.weight model.norm2.weight
+    index() { jq -n "{weight_map: $1}" >i/model.safetensors.index.json; }
+    index '{"model.norm.weight": "c.safetensors"}'
+    refused 65 "i/c.safetensors: the index names it, it is missing: download it again" st-extract --list i
+    index '{"no.such": "a.safetensors"}'
+    refused 65 "the index names no.such in a.safetensors, no file has it: download it again" st-extract --list i
+    refused 65 "a.safetensors: no.such: the index names it, the file does not have it" gpu-decode --device cpu --model i
+    rm i/b.safetensors
+    st '{"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}' 1 >i/b.safetensors
+    index '{"model.norm.weight": "b.safetensors", "x": "a.safetensors"}'
+    refused 65 "the index names this file, the tensor stands in another" gpu-decode --device cpu --model i
+    echo '{"text_config":' >c.json
+    refused 65 "c.json: not JSON: line 2, column 0: unexpected token" st-synth --config c.json -o -
+    printf '{"a":"\xff"}' >c.json
+    refused 65 "c.json: not JSON: byte 6 (0xff): invalid UTF-8" st-synth --config c.json -o -
+    none_failed
+}
+
+@test "places where nothing can be made" {
+    local m=gemma3
+    refused 74 "/proc/x.safetensors: cannot create" st-synth --size gemma3 -o /proc/x.safetensors
+    mkdir old.safetensors
+    refused 74 "old.safetensors: cannot open for writing: Is a directory" st-synth --size $m -o old.safetensors
+    : >file
+    refused 64 "file: exists and is no directory: name another" st-synth --size $m -o file
+    mkdir -p with/sub
+    refused 64 "with: holds the directory sub, so it was not made here: remove it yourself or name another" st-synth --size $m --force -o with
+    st-extract --text-only "$(model gemma3)" >text
+    export TMPDIR=/nowhere
+    refused_stdin <(q4-regrid --only linears,embed <text) 74 "/nowhere/q4sweep." emb-untie
+    refused_stdin <(q4-regrid --only linears,embed <text) 74 "cannot create a temporary file: set TMPDIR" emb-untie
+    unset TMPDIR
+    head -c 300000000 /dev/zero >huge.json
+    refused 65 "huge.json: larger than 268435456 bytes" st-synth --config huge.json -o -
+    rm huge.json
+    none_failed
+}

@@ -2,6 +2,7 @@
 
 #include <cpuid.h>
 #include <string.h>
+#include "base/err.h"
 
 static enum simd limit = SIMD_AVX512;
 static const char *const names[] = {"scalar", "avx2", "avx512"};
@@ -45,6 +46,12 @@ int simd_force(const char *name)
             return best_of_cpu() < limit ? -1 : 0;
         }
     return -1;
+}
+
+void simd_option(const char *name)
+{
+    if (simd_force(name) != 0)
+        die_msg(EXIT_UNAVAILABLE, "--simd %s: this CPU has no more than %s", name, simd_name(simd_level()));
 }
 
 const char *simd_name(enum simd level)

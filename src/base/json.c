@@ -36,7 +36,7 @@ static char *text_of(const json_t *v, size_t flags)
 {
     char *s = json_dumps(v, flags | JSON_ENCODE_ANY | REAL_DIGITS);
     if (!s)
-        die_msg(EXIT_TEMPFAIL, "out of memory for JSON text, or a value that is no JSON");
+        die_msg(EXIT_BUG, "a value that is no JSON");
     return s;
 }
 
@@ -123,7 +123,7 @@ json_t *json_message(const char *msg)
     json_t *s = json_string(text);
     free(text);
     if (!s)
-        die_msg(EXIT_TEMPFAIL, "out of memory for a message");
+        die_msg(EXIT_BUG, "a repaired message is no UTF-8");
     return s;
 }
 

@@ -139,7 +139,7 @@ static long bounded(const struct opt *o, const char *text, double v)
     if (v < (double)o->min || (o->max && v > (double)o->max)) {
         if (o->max)
             opt_usage("--%s: %s: not between %ld and %ld", o->name, text, o->min, o->max);
-        opt_usage("--%s: %s: less than %ld", o->name, text, o->min);
+        opt_usage("--%s: %s: expected %ld or more", o->name, text, o->min);
     }
     return (long)v;
 }
@@ -190,7 +190,7 @@ static void check_choice(const struct opt *o, const char *text)
             return;
         s += len + (s[len] == '|');
     }
-    opt_usage("--%s: %s: not one of %s", o->name, text, o->arg);
+    opt_usage("--%s: %s: is none of %s", o->name, text, o->arg);
 }
 
 static void store(const struct opt *o, const char *text)
@@ -261,9 +261,8 @@ _Noreturn static void bad_option(const struct table *t, int c, char **argv)
     }
     if (optopt >= 256)
         opt_usage("--%s: takes no value", t->opt[optopt - 256]->name);
-    if (optopt)
-        opt_usage("-%c: unknown option", optopt);
-    opt_usage("%s: unknown option", argv[optind - 1]);
+    char letter[] = {'-', (char)optopt, 0};
+    opt_usage("%s: there is no such option", optopt ? letter : argv[optind - 1]);
 }
 
 static void check_operands(const struct opt_spec *spec, int argc, char **argv)

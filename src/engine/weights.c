@@ -378,7 +378,7 @@ static int module(struct loader *l, const char *name, size_t rows, size_t cols, 
     for (size_t i = 0; !any && i < sizeof parts / sizeof *parts; i++)
         any = find_part(l, name, parts[i]);
     if (any && !ct_split_name(disk_name(any), disk, &part))
-        return err_set(l->e, EXIT_DATA, "%s: %.120s: the name is too long", l->ckpt->path, disk_name(any));
+        return err_set(l->e, EXIT_BUG, "%s: %.120s: the name is too long", l->ckpt->path, disk_name(any));
     if (any && ct_scheme_of(l->quant, disk, &s, l->e))
         return -1;
     if (s.kind == CT_PACKED)

@@ -114,6 +114,8 @@ static json_t *token_list(const int *id, size_t n, long context)
     return json_pack("{s:I,s:I,s:o}", "count", (json_int_t)n, "max_model_len", (json_int_t)context, "tokens", list);
 }
 
+static int no_tokenizer(const char *field, struct err *e) { return err_set(e, EXIT_DATA, "%s: the model has no tokenizer.json: texts and ids cannot be changed into each other", field); }
+
 /* A prompt as it would be run; `add_special_tokens` false leaves the bos out. */
 static int tokenize(struct api *a, struct exchange *x, const json_t *body, struct err *e)
 {
@@ -124,7 +126,7 @@ static int tokenize(struct api *a, struct exchange *x, const json_t *body, struc
     if (prompt && !special) {
         struct ids ids = IDS_INIT;
         if (!json_is_string(prompt)) return err_set(e, EXIT_DATA, "prompt: not a string");
-        if (!engine_tokenizer(a->ctx.en)) return err_set(e, EXIT_DATA, "prompt: the model has no tokenizer.json");
+        if (!engine_tokenizer(a->ctx.en)) return no_tokenizer("prompt", e);
         if (tokenizer_encode(engine_tokenizer(a->ctx.en), json_string_value(prompt), json_string_length(prompt), &ids, e)) return -1;
         answer_json(x, token_list(ids.id, ids.n, context));
         ids_free(&ids);
@@ -146,7 +148,7 @@ static int detokenize(struct api *a, struct exchange *x, const json_t *body, str
     size_t i;
     int rc = 0;
     if (!json_is_array(tokens)) return err_set(e, EXIT_DATA, "tokens: expected a list of ids");
-    if (!t) return err_set(e, EXIT_DATA, "tokens: the model has no tokenizer.json");
+    if (!t) return no_tokenizer("tokens", e);
     json_array_foreach(tokens, i, v) {
         if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= tokenizer_size(t)) {
             rc = err_set(e, EXIT_DATA, "tokens[%zu]: expected an id from 0 to %d", i, tokenizer_size(t) - 1);
@@ -242,13 +244,13 @@ void api_handle(void *arg, struct exchange *x)
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
         if (!strcmp(routes[i].path, exchange_path(x))) r = &routes[i];
     if (!r) {
-        refuse(x, 404, "no such path");
+        refuse(x, 404, "no such path: there are /v1/chat/completions, /v1/completions, /v1/models, /invocations, /tokenize and /detokenize");
     } else if (!method_allowed(exchange_method(x), r->methods)) {
         char *allow = xasprintf("Allow: %s", r->methods), text[] = "{\"error\":{\"message\":\"method not allowed\",\"type\":\"BadRequestError\",\"param\":null,\"code\":405}}";
         exchange_answer(x, 405, "application/json", text, sizeof text - 1, allow);
         free(allow);
     } else if (phase != READY && !r->always) {
-        refuse(x, 503, phase == LOADING ? "the model is being loaded" : "the server is shutting down");
+        refuse(x, 503, phase == LOADING ? "the model is being loaded: try again" : SHUTTING_DOWN);
     } else if (r->post) {
         post(a, x, r);
     } else {

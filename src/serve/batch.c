@@ -61,7 +61,7 @@ int batch_submit(struct batch *b, const struct request *r, size_t n, const struc
                 r[i].n_ids, r[i].max_tokens, b->o.kv_tokens);
     pthread_mutex_lock(&b->lock);
     int rc = 0;
-    if (b->draining) rc = err_set(e, EXIT_UNAVAILABLE, "the server is shutting down");
+    if (b->draining) rc = err_set(e, EXIT_UNAVAILABLE, SHUTTING_DOWN);
     else if (b->facts.running + b->facts.waiting + (long)n > b->o.max_running + b->o.max_waiting)
         rc = err_set(e, EXIT_TEMPFAIL, "the queue is full (%ld running, %ld waiting): try again", b->facts.running, b->facts.waiting);
     if (!rc) {

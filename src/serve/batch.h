@@ -18,6 +18,7 @@ struct batch_options {
     long kv_tokens;             /* in all sequences */
 };
 #define BATCH_RUNNING_MAX 128
+#define SHUTTING_DOWN "the server is shutting down: ask another, or wait for the next"
 
 /* Who gets the results.  All of it is called on the batch's thread. */
 struct batch_client {

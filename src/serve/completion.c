@@ -73,13 +73,13 @@ static int refuse_unsupported(const json_t *body, struct err *e)
     }
     for (int i = 0; absent[i]; i++) {
         const json_t *v = json_object_get(body, absent[i]);
-        if (v && !json_is_null(v)) return err_set(e, EXIT_DATA, "%s: is not supported", absent[i]);
+        if (v && !json_is_null(v)) return err_set(e, EXIT_DATA, "%s: this server does not do that: leave it out", absent[i]);
     }
     const json_t *format = json_object_get(body, "response_format"), *best = json_object_get(body, "best_of");
     const char *type = json_string_value(json_object_get(format, "type"));
     if (format && !json_is_null(format) && (!type || strcmp(type, "text"))) return err_set(e, EXIT_DATA, "response_format: only {\"type\":\"text\"} is supported");
     if (best && !json_is_null(best) && json_integer_value(best) != 1) return err_set(e, EXIT_DATA, "best_of: only 1 is supported");
-    if (json_is_true(json_object_get(body, "echo"))) return err_set(e, EXIT_DATA, "echo: is not supported");
+    if (json_is_true(json_object_get(body, "echo"))) return err_set(e, EXIT_DATA, "echo: only false is supported");
     return 0;
 }
 

@@ -338,7 +338,7 @@ int st_provenance(struct st_header *h, const char *tool, json_t *args, const str
     if (!list || !json_is_array(list)) {
         json_decref(list);
         json_decref(args);
-        return err_set(e, EXIT_DATA, "metadata provenance: not an array");
+        return err_set(e, EXIT_DATA, "metadata provenance: expected an array of stages");
     }
     json_t *stage = json_pack("{s:s, s:s, s:o}", "tool", tool, "version", version_string(), "args", args);
     json_object_set_new(stage, "parent", parent ? json_string(parent->sha256) : json_null());

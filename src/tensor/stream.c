@@ -59,7 +59,7 @@ static int check_length(struct st_reader *r, struct err *e)
         return err_set(e, EXIT_DATA, "%s: %llu bytes, %llu expected: the file is cut", input_name(r->in), (unsigned long long)size,
                        (unsigned long long)want);
     if (size > want)
-        return err_set(e, EXIT_DATA, "%s: %llu bytes, %llu expected: data go on after the end that the header states", input_name(r->in),
+        return err_set(e, EXIT_DATA, "%s: %llu bytes, %llu expected: something follows the last tensor: not one safetensors file", input_name(r->in),
                        (unsigned long long)size, (unsigned long long)want);
     return 0;
 }
