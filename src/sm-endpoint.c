@@ -65,8 +65,7 @@ static const char **regions(void)
     const char *text = opt.region ? opt.region : aws_config_region(session.config);
     if (!text || !*text) opt_usage("--region is missing: give one, or set AWS_REGION");
     const char **list = split(text);
-    for (size_t i = 0; list[i]; i++)
-        if (!aws_region_is_valid(list[i])) opt_usage("--region %s: no region's name: expected one like us-east-2", list[i]);
+    for (size_t i = 0; list[i]; i++) aws_region_check(list[i]);
     return list;
 }
 
@@ -136,7 +135,7 @@ static const char *endpoint_name(const char *text)
         if (!opt.region) opt.region = at + 1;
         text = keep(xstrndup(text, (size_t)(at - text)));
     }
-    if (!aws_name_is_valid(text)) opt_usage("%s: no endpoint's name: letters, digits and inner -, at most 63", text);
+    aws_name_check(text);
     return text;
 }
 
@@ -568,7 +567,7 @@ static int do_guard(char **command)
         if (*command) opt_usage("--sweep-up runs no command");
         return do_sweep_up();
     }
-    if (!*command) opt_usage("guard: expected -- COMMAND…");
+    if (!*command) opt_usage("guard: the command is missing: -- COMMAND…");
     if (guard_start(&g, opt.poll, &e)) die(&e);
     catch_signals();
     int code = run_guarded(&g, command);

@@ -42,11 +42,11 @@ static struct runtime *open_endpoint(const char *endpoint, const char *profile)
     struct err e = {0};
     const char *at = strchr(endpoint, '@');
     char *name = xstrndup(endpoint, at ? (size_t)(at - endpoint) : strlen(endpoint));
-    if (!aws_name_is_valid(name)) opt_usage("--endpoint %s: no endpoint's name: letters, digits and inner -, at most 63", name);
+    aws_name_check(name);
     if (aws_session_open(&s, profile, &e)) die(&e);
     const char *region = at ? at + 1 : aws_config_region(s.config);
     if (!region) opt_usage("--endpoint %s: no region: give NAME@REGION, or set AWS_REGION", name);
-    if (!aws_region_is_valid(region)) opt_usage("--endpoint: %s: no region's name: expected one like us-east-2", region);
+    aws_region_check(region);
     struct runtime *r = runtime_new(&s, region, name, &e);
     if (!r) die(&e);
     free(name);

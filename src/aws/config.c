@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include "base/opt.h"
 #include "base/buf.h"
 #include "base/io.h"
 
@@ -273,4 +274,14 @@ bool aws_name_is_valid(const char *name)
     for (size_t i = 0; i < n; i++)
         if (!isalnum((unsigned char)name[i]) && name[i] != '-') return false;
     return true;
+}
+
+void aws_region_check(const char *region)
+{
+    if (!aws_region_is_valid(region)) opt_usage("%s: no region's name: expected one like us-east-2", region);
+}
+
+void aws_name_check(const char *name)
+{
+    if (!aws_name_is_valid(name)) opt_usage("%s: no endpoint's name: letters, digits and inner -, at most 63", name);
 }

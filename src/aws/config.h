@@ -33,4 +33,7 @@ void aws_config_pin(struct aws_config *c, const char *url);
 bool aws_url_is_loopback(const char *url);
 bool aws_region_is_valid(const char *region);
 bool aws_name_is_valid(const char *name);               /* of an endpoint, config, model */
+/* The same of what a user has given: anything else ends the program (64). */
+void aws_region_check(const char *region);
+void aws_name_check(const char *name);
 #endif

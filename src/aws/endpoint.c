@@ -518,7 +518,7 @@ static enum attempt attempt(struct rising *r, struct err *e)
         err_set(e, EXIT_TEMPFAIL, "%s has no capacity for %s", r->entry.region, r->entry.instance);
         take_back(r);
         return ATTEMPT_NEXT;
-    case OUTCOME_DIED: err_set(e, EXIT_UNAVAILABLE, "%s@%s: InService, but its container answered pings and then died", d->name, r->entry.region); break;
+    case OUTCOME_DIED: err_set(e, EXIT_UNAVAILABLE, "%s@%s: InService, but its container answered pings and then died: what its log says is above", d->name, r->entry.region); break;
     case OUTCOME_GONE: err_set(e, EXIT_UNAVAILABLE, "%s@%s: was deleted while it came up", d->name, r->entry.region); break;
     case OUTCOME_FAILED: err_set(e, EXIT_UNAVAILABLE, "%s@%s: Failed: %s", d->name, r->entry.region, r->out->reason); break;
     }

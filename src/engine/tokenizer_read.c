@@ -165,7 +165,7 @@ static int refuse_set(struct reading *r, const char *option)
         return -1;
     if ((c == '"' && n == 0) || !set)
         return 0;
-    return jscan_fail(&r->s, "model option %s is not supported", option);
+    return jscan_fail(&r->s, "the model option %s is not supported here", option);
 }
 
 static int model_key(struct reading *r, const char *key, size_t n)

@@ -164,7 +164,7 @@ static int one_of(const json_t *args, const char *const *names, const char *text
 {
     int n = 0;
     for (; *names; names++) n += json_object_get(args, *names) != NULL;
-    return n == 1 ? 0 : err_set(e, EXIT_DATA, "expected one of %s, found %d", text, n);
+    return n == 1 ? 0 : err_set(e, EXIT_DATA, "exactly one of %s is needed, found %d", text, n);
 }
 
 static int check_server(const json_t *args, struct err *e) { return one_of(args, WORDS("endpoint", "url"), "endpoint, url", e); }
@@ -179,7 +179,7 @@ static int check_measure(const json_t *args, struct err *e)
 static int check_invoke(const json_t *args, struct err *e)
 {
     if (check_server(args, e) || one_of(args, WORDS("prompt", "messages", "requests"), "prompt, messages, requests", e)) return -1;
-    if (json_object_get(args, "rate") && json_object_get(args, "concurrency")) return err_set(e, EXIT_DATA, "rate and concurrency exclude each other");
+    if (json_object_get(args, "rate") && json_object_get(args, "concurrency")) return err_set(e, EXIT_DATA, "rate is not given together with concurrency");
     for (const char *const *name = WORDS("max_tokens", "temperature", "seed"); *name; name++)
         if (json_object_get(args, "requests") && json_object_get(args, *name)) return err_set(e, EXIT_DATA, "%s: belongs into each of requests", *name);
     return 0;
@@ -314,7 +314,7 @@ const struct tool *tool_find(const char *name)
 static bool matches(const char *pattern, const char *text)
 {
     regex_t re;
-    if (regcomp(&re, pattern, REG_EXTENDED | REG_NOSUB)) die_msg(EXIT_TEMPFAIL, "out of memory for the pattern %s", pattern);
+    if (regcomp(&re, pattern, REG_EXTENDED | REG_NOSUB)) die_msg(EXIT_TEMPFAIL, "out of memory: the pattern %s cannot be made: free some and try again", pattern);
     bool yes = xregexec(&re, text);
     regfree(&re);
     return yes;
@@ -323,10 +323,10 @@ static bool matches(const char *pattern, const char *text)
 static int check_string(const struct property *p, const json_t *v, struct err *e)
 {
     const char *text = json_string_value(v);
-    if (!text) return err_set(e, EXIT_DATA, "%s: expected a string", p->name);
+    if (!text) return err_set(e, EXIT_DATA, "%s: a string is expected", p->name);
     if (p->place == BODY) return 0;
     size_t n = json_string_length(v);
-    if (n > STRING_MAX) return err_set(e, EXIT_DATA, "%s: has %zu bytes: at most %d", p->name, n, STRING_MAX);
+    if (n > STRING_MAX) return err_set(e, EXIT_DATA, "%s: has %zu bytes: shorten it to %d", p->name, n, STRING_MAX);
     for (size_t i = 0; i < n; i++)
         if ((unsigned char)text[i] < 32 || text[i] == 127) return err_set(e, EXIT_DATA, "%s: holds a control character", p->name);
     if (p->pattern && !matches(p->pattern, text)) return err_set(e, EXIT_DATA, "%s: \"%.200s\" does not match %s: %s", p->name, text, p->pattern, p->about);
@@ -340,7 +340,7 @@ static int check_choice(const struct property *p, const json_t *v, struct err *e
     bool found = false;
     json_array_foreach(list, i, one) found = found || json_equal(one, (json_t *)v);
     json_decref(list);
-    return found ? 0 : err_set(e, EXIT_DATA, "%s: expected one of %s", p->name, p->pattern);
+    return found ? 0 : err_set(e, EXIT_DATA, "%s: takes one of %s", p->name, p->pattern);
 }
 
 static int check_number(const struct property *p, const json_t *v, struct err *e)

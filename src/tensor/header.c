@@ -142,7 +142,7 @@ static int take_metadata(struct st_header *h, json_t *meta, const char *name, st
         return err_set(e, EXIT_DATA, "%s: __metadata__: not an object", name);
     json_object_foreach(meta, key, v)
         if (!json_is_string(v))
-            return err_set(e, EXIT_DATA, "%s: __metadata__: %s: expected a string", name, key);
+            return err_set(e, EXIT_DATA, "%s: __metadata__: %s: its value must be a string", name, key);
     json_decref(h->meta);
     h->meta = json_incref(meta);
     return 0;

@@ -3,9 +3,11 @@
  * The answer to a POST is max_tokens (default 4) words "w0 w1 …", streamed with "stream": true.  A word in the body changes that:
  *   STATUS:nnn  that status with an error object      CUT     a stream that breaks off      HANG   no answer
  *   ODD         a stream in pieces of one byte, with \r\n, comments, an empty role chunk and two choices
+ *   SHORT       a stream that ends whole, but before its end is told
  *   LATE        an error event inside the stream      HTML    200 with a page               ECHO   the text is the body
- *   LATIN       500 with text that is no UTF-8
+ *   LATIN       500 with text that is no UTF-8        EMPTY:nnn  that status and nothing more
  *   SLOW        the answer comes after 100 ms         DROP    the connection ends without an answer
+ * A field "raw" is the whole answer.
  * GET /v1/models lists "stub-model"; GET /stats: {"connections", "requests", "at_once"} of the POSTs so far. */
 #include <arpa/inet.h>
 #include <jansson.h>
@@ -69,6 +71,7 @@ static int stream(int fd, const char *body, int chat, long tokens)
     if (odd) bad |= event(fd, "{\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}", odd);
     for (long i = 0; i < tokens && !bad; i++) {
         if (i == 2 && strstr(body, "CUT")) return -1;
+        if (i == 2 && strstr(body, "SHORT")) return put(fd, "0\r\n\r\n", 5);
         if (i == 2 && strstr(body, "LATE")) return event(fd, "{\"error\":{\"message\":\"fell over\",\"code\":500}}", 0) | put(fd, "0\r\n\r\n", 5);
         const char *end = i + 1 == tokens ? "\"length\"" : "null";
         snprintf(text, sizeof text, chat ? "{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"w%ld \"},\"finish_reason\":%s}]}"
@@ -97,6 +100,15 @@ static int whole(int fd, const char *body, int chat, long tokens)
     return rc;
 }
 
+static int raw(int fd, const char *body)
+{
+    json_t *v = json_loads(body, JSON_DISABLE_EOF_CHECK, NULL);
+    const char *text = json_string_value(json_object_get(v, "raw"));
+    int rc = reply(fd, 200, "application/json", text ? text : "");
+    json_decref(v);
+    return rc;
+}
+
 static int post(int fd, const char *path, const char *body)
 {
     const char *status = strstr(body, "STATUS:"), *max = strstr(body, "\"max_tokens\":");
@@ -106,6 +118,8 @@ static int post(int fd, const char *path, const char *body)
     if (strstr(body, "HANG")) pause_ms(60000);
     if (strstr(body, "SLOW")) pause_ms(100);
     if (status) return reply(fd, atoi(status + 7), "application/json", "{\"error\":{\"message\":\"told to fail\",\"type\":\"t\",\"param\":null,\"code\":1}}");
+    if (strstr(body, "EMPTY:")) return reply(fd, atoi(strstr(body, "EMPTY:") + 6), "application/json", "");
+    if (strstr(body, "\"raw\"")) return raw(fd, strchr(body, '{'));
     if (strstr(body, "LATIN")) return reply(fd, 500, "text/plain", "d\xe9sol\xe9");
     if (strstr(body, "HTML")) return reply(fd, 200, "text/html", "<html>hello</html>");
     if (strncmp(path, "/v1/completions ", 16) && strncmp(path, "/v1/chat/completions ", 21)) return reply(fd, 404, "application/json", "{\"detail\":\"Not Found\"}");

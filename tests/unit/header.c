@@ -37,7 +37,7 @@ static void faults_are_named(void)
     refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}", "begins at 1, expected 0: a hole in the data");
     refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}", "an overlap in the data");
     refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", "duplicate");
-    refused("{\"__metadata__\":{\"a\":1}}", "__metadata__: a: expected a string");
+    refused("{\"__metadata__\":{\"a\":1}}", "__metadata__: a: its value must be a string");
     refused("{\"__metadata__\":[]}", "not an object");
     puts("every fault is refused and named");
 }

@@ -207,9 +207,9 @@ static void hostile(void)
     static const struct { const char *from, *to, *because; } t[] = {
         {"\"version\": \"1.0\"", "\"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}", "a second model"},
         {"\"type\": \"BPE\"", "\"type\": \"Unigram\"", "type is not BPE"},
-        {"\"dropout\": null", "\"dropout\": 0.1", "model option dropout is not supported"},
-        {"\"end_of_word_suffix\": null", "\"end_of_word_suffix\": \"</w>\"", "end_of_word_suffix is not supported"},
-        {"\"ignore_merges\": false", "\"ignore_merges\": true", "ignore_merges is not supported"},
+        {"\"dropout\": null", "\"dropout\": 0.1", "the model option dropout is not supported here"},
+        {"\"end_of_word_suffix\": null", "\"end_of_word_suffix\": \"</w>\"", "end_of_word_suffix is not supported here"},
+        {"\"ignore_merges\": false", "\"ignore_merges\": true", "ignore_merges is not supported here"},
         {"\"byte_fallback\": true", "\"byte_fallback\": 1", "expected true or false"},
         {"\"unk_token\": \"<unk>\"", "\"unk_token\": \"<no>\"", ""},
         {"\"<0x41>\": ", "\"<0x4x>\": ", "model: byte_fallback is set, but piece <0x41> is missing"},

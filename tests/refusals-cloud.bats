@@ -1,0 +1,111 @@
+#!/usr/bin/env bats
+# What sm-endpoint and sm-local refuse, and what they say when an account does not do as it should, in the words of each message (tests/messages.sh lists what is left).
+load lib
+load faults/runs
+load refusals
+load cloud
+
+eval "$(declare -f setup | sed 's/^setup/account_setup/')"
+setup() {
+    account_setup
+    FAILED=0
+}
+eval "$(declare -f teardown | sed 's/^teardown/account_teardown/')"
+teardown() {
+    account_teardown
+    [ -z "${STUB:-}" ] || { kill "$STUB"; wait "$STUB" || true; }
+}
+
+# A server that answers all with this; URL.
+answers() {     # STATUS BODY
+    [ -z "${STUB:-}" ] || { kill "$STUB"; wait "$STUB" || true; }
+    printf 'HTTP/1.1 %s x\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s' "$1" "${#2}" "$2" >answer
+    rm -f stub-url
+    "$TOOLS/answer-stub" answer >stub-url 3>&- </dev/null &
+    STUB=$!
+    until [ -s stub-url ]; do sleep 0.02; done
+    URL=$(cat stub-url)
+}
+
+@test "sm-endpoint's command lines" {
+    local up=(sm-endpoint up x --region us-east-1 --role "$ROLE" --model a/b --instance ml.g6.xlarge)
+    refused 64 "nowhere: no region's name: expected one like us-east-2" sm-endpoint list --region nowhere
+    refused 64 "--expires soon: expected a time like 45m, 2h or 1d, at most 31d" "${up[@]}" --expires soon
+    refused 64 "--env 1: expected NAME=VALUE with a name of letters, digits and _" "${up[@]}" --env 1=2
+    refused 64 "--env NOT_SET_HERE: is not set here: give NOT_SET_HERE=VALUE" "${up[@]}" --env NOT_SET_HERE
+    refused 64 "--image a b: expected REGISTRY/REPOSITORY:TAG or @DIGEST" "${up[@]}" --image 'a b'
+    refused 64 "--model is missing: ORG/NAME or s3://BUCKET/PREFIX/" sm-endpoint up x --region us-east-1 --role "$ROLE" --instance ml.g6.xlarge
+    refused 64 "a_b: no endpoint's name: letters, digits and inner -, at most 63" sm-endpoint status a_b --region us-east-1
+    refused 64 "guard: the command is missing: -- COMMAND" sm-endpoint guard
+    refused 64 "profile none: neither ~/.aws/config nor ~/.aws/credentials has it" sm-endpoint list --profile none --region us-east-1
+    AWS_ENDPOINT_URL=http://example.com refused 64 "expected https://, or http:// on a loopback address, found http://example.com" sm-endpoint list --region us-east-1
+    echo '{"message":5}' >log
+    refused 65 "log: line 1: expected an event" sm-endpoint facts --from log
+    refused 64 "here: expected s3://BUCKET/PREFIX" sm-endpoint upload . here
+    refused 64 "s3://A/x: no bucket's name: 3 to 63 lower-case letters, digits, - and ." sm-endpoint upload . s3://A/x
+    mkdir empty odd
+    refused 66 "empty: holds no files" sm-endpoint upload empty s3://abc/x
+    refused 66 "nothing: cannot be read: No such file or directory" sm-endpoint upload nothing s3://abc/x
+    mkdir odd/sub
+    refused 65 "odd/sub: no regular file: a build holds files only" sm-endpoint upload odd s3://abc/x
+    none_failed
+}
+
+@test "credentials and answers that are none" {
+    local list=(sm-endpoint list --region us-east-1)
+    printf '%s\n' '[profile no-time]' "credential_process = echo '{\"Version\":1,\"AccessKeyId\":\"A\",\"SecretAccessKey\":\"s\",\"Expiration\":\"soon\"}'" \
+        '[profile fails]' 'credential_process = false' '[profile role]' "role_arn = $ROLE" 'source_profile = keys' '[profile keys]' 'aws_access_key_id = A' 'aws_secret_access_key = s' >config
+    export AWS_CONFIG_FILE=$PWD/config
+    unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
+    refused 77 "credential_process: Expiration is no time: soon" "${list[@]}" --profile no-time
+    refused 77 "credential_process of profile fails: false ended with status 1" "${list[@]}" --profile fails
+    AWS_CONTAINER_CREDENTIALS_FULL_URI=http://example.com/ refused 77 "plain http is for loopback and the platforms' own addresses only" "${list[@]}"
+    answers 200 '<x/>'
+    AWS_ENDPOINT_URL=$URL refused 77 "the answer of STS holds no credentials" "${list[@]}" --profile role
+    export AWS_ACCESS_KEY_ID=A AWS_SECRET_ACCESS_KEY=s
+    mkdir build
+    head -c 20000000 /dev/zero >build/file
+    AWS_ENDPOINT_URL=$URL refused 65 "build/file: S3 named no upload" sm-endpoint upload build s3://abc/x
+    answers 200 '{"Endpoints":[{"EndpointStatus":"InService"}]}'
+    AWS_ENDPOINT_URL=$URL refused 65 "ListEndpoints: no names" "${list[@]}"
+    answers 200 '{"imageDetails":[]}'
+    AWS_ENDPOINT_URL=$URL refused 69 "us-east-1 has no SageMaker image of vLLM: name one with --image" sm-endpoint image --region us-east-1
+    answers 200 ''
+    AWS_ENDPOINT_URL=$URL refused 65 "DescribeEndpoint: the answer is empty" sm-endpoint status x --region us-east-1
+    none_failed
+}
+
+@test "an account that does not do as it should" {
+    SPEED=6000 serve --fault denied:FilterLogEvents --fault denied:DeleteSchedule
+    up one --expires 2h >said 2>&1
+    grep -F "one@us-east-1: its log cannot be read: " said || FAILED=1
+    sm-endpoint delete one --poll 0.1 >said 2>&1
+    grep -F "one@us-east-1: its schedule q4sweep-one stays: " said || { cat said; FAILED=1; }
+    kill "$LOCAL"; wait "$LOCAL" || true
+    rm -rf url state xdg
+    SPEED=6000 serve --fault denied:CreateSchedule --fault capacity
+    local two=(sm-endpoint up two --model s3://models/e2b/ --instance ml.g6.xlarge --role "$ROLE" --image "$IMAGE" --poll 0.2)
+    refused 77 "the schedule that would delete two at its expiry cannot be made, so the endpoint is not: " "${two[@]}" --expires 2h
+    refused 75 "two: no instance type in any region had quota and capacity; the last: us-east-1 has no capacity for ml.g6.xlarge: add --instance or --region, or try later" "${two[@]}"
+    "${two[@]}" --no-wait >/dev/null 2>&1
+    refused 75 "two@us-east-1: no capacity: delete it and try another type or region" sm-endpoint wait two --poll 0.1
+    sm-endpoint delete two --poll 0.1 >/dev/null 2>&1
+    printf '%s\n' '[profile short]' "credential_process = echo '{\"Version\":1,\"AccessKeyId\":\"$AWS_ACCESS_KEY_ID\",\"SecretAccessKey\":\"$AWS_SECRET_ACCESS_KEY\",\"Expiration\":\"$(date -u -d '+1 hour' +%FT%TZ)\"}'" >config
+    unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
+    AWS_CONFIG_FILE=config "${two[@]}" --profile short --expires 2h >said 2>&1 || true
+    grep -F "the credentials end before the endpoint expires: what is stuck then is deleted by its schedule alone" said || { cat said; FAILED=1; }
+    none_failed
+}
+
+@test "who comes between" {
+    SPEED=600 serve --fault lag --fault slow-delete
+    up one >said 2>&1 3>&- &
+    local upping=$! i
+    for i in $(seq 200); do ! sm-endpoint list --region us-east-1 2>/dev/null | grep -q Creating || break; sleep 0.05; done
+    timeout --preserve-status -s INT 0.5 sm-endpoint delete one --poll 0.1 >deleting 2>&1 || true
+    grep -F "one@us-east-1 is not gone yet: stopped while deleting it: run sm-endpoint delete one --region us-east-1" deleting || { cat deleting; FAILED=1; }
+    sm-endpoint delete one --poll 0.1 >/dev/null 2>&1
+    wait "$upping" || true
+    grep -F "one@us-east-1: was deleted while it came up" said || { cat said; FAILED=1; }
+    none_failed
+}
