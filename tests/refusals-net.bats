@@ -62,10 +62,8 @@ TABLE
     refused 65 "the server sent them from" st-extract "$URL/model.safetensors"
     ranges --fault redirect:0:ftp://x "$dir"
     HF_ENDPOINT=$URL HF_TOKEN=good refused 65 "redirected to what is no http(s) URL" st-extract hf://o/n
-    mkdir -p hub/x/api/models/o/n/revision
-    echo '{}' >hub/x/api/models/o/n/revision/main
-    ranges hub
-    HF_ENDPOINT=$URL/x refused 65 "the Hub's answer about o/n has no commit or no file list" st-extract hf://o/n
+    ranges --fault no-commit "$dir"
+    HF_ENDPOINT=$URL refused 65 "the Hub's answer about o/n has no commit or no file list" st-extract hf://o/n
     none_failed
 }
 

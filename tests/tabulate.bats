@@ -349,3 +349,21 @@ F
     run -64 tabulate
     run -64 tabulate --format pdf a.json
 }
+
+@test "a result that contradicts itself" {
+    says() {    # TEXT JQ-FILTER
+        result r.json "$2"
+        run -65 tabulate r.json
+        [[ $output = *"$1"* ]] || { echo "$2: expected \"$1\", found $output"; return 1; }
+    }
+    says "short: 2 replies, settings.repeats says 3: a partial result: measure again" '.short |= .[:2]'
+    says "parallel[0].tokens: 20, but its requests have 5: the file contradicts itself" '.parallel[0].requests = [{completion_tokens: 5, e2e_ms: 100}]'
+    says "parallel[0].wall_ms: 100.000, but its requests took 500.000: the file contradicts itself" '.parallel[0].requests = [{completion_tokens: 20, sent_ms: 0, e2e_ms: 500}]'
+    says "questions[0].answer_sha256: is not the hash of the answer: the file contradicts itself" '.questions[0].answer_sha256 = "0" * 64'
+    says "questions[1].id: a was answered before: one answer a question" '.questions[1].id = "a"'
+    result r.json
+    run -64 tabulate --table none r.json
+    [[ $output = *"--table none: there is no such table: known are "* ]]
+    run -64 tabulate --metric speed r.json
+    [[ $output = *"--metric speed: expected decode, per-call, rate:N, usd:N, ttft:N, tpot:N, prefill, right, kv, weights or disk"* ]]
+}

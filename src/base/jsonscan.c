@@ -174,7 +174,7 @@ static int plain_run(struct jscan *s)
             return jscan_fail(s, "a control character in a string");
         size_t len = c < 0x80 ? 1 : utf8_decode(s->at, (size_t)(s->end - s->at), NULL);
         if (len == 0)
-            return jscan_fail(s, "invalid UTF-8");
+            return jscan_fail(s, "a string that is invalid UTF-8");
         s->at += len;
     }
     return s->at < s->end ? 0 : unexpected(s, "the end of a string");

@@ -45,7 +45,7 @@ static int check_keys(const char *keys, struct err *e)
         for (size_t i = 0; i < N_TABLES; i++)
             known |= strlen(TABLES[i].key) == k && !strncmp(at, TABLES[i].key, k);
         if (!known)
-            return err_set(e, EXIT_USAGE, "--table %.*s: expected one of %s", (int)k, at, tables_keys());
+            return err_set(e, EXIT_USAGE, "--table %.*s: there is no such table: known are %s", (int)k, at, tables_keys());
         at += k;
     }
     return 0;

@@ -20,6 +20,7 @@
  *   redirect     files under resolve/ are at ARG (a base URL) under a signed name
  *   expire       each signed name is good for N requests, then 403
  *   gated        no answer without "Authorization: Bearer good"
+ *   no-commit    the Hub's answer is an empty object
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -43,9 +44,9 @@
 #define HEAD_FIRST 32768        /* ranges that begin at 0 and end before this are a file's first bytes */
 #define SHA "0123456789abcdef0123456789abcdef01234567"
 
-enum fault { CUT, STATUS, LATE, ETAG, RESIZE, IGNORE, WRONG, NORANGE, LONG, DRIBBLE, REDIRECT, EXPIRE, GATED, FAULTS };
+enum fault { CUT, STATUS, LATE, ETAG, RESIZE, IGNORE, WRONG, NORANGE, LONG, DRIBBLE, REDIRECT, EXPIRE, GATED, NOCOMMIT, FAULTS };
 static const char *const fault_name[FAULTS] = {
-    "cut", "status", "late", "etag", "resize", "ignore-range", "wrong-range", "no-range", "long", "dribble", "redirect", "expire", "gated"};
+    "cut", "status", "late", "etag", "resize", "ignore-range", "wrong-range", "no-range", "long", "dribble", "redirect", "expire", "gated", "no-commit"};
 static struct { bool on; long n, hits; const char *arg; } fault[FAULTS];
 
 static const char *dir;
@@ -229,6 +230,8 @@ static int listing(struct conn *c, const struct request *q)
     if (d)
         closedir(d);
     snprintf(body + n, sizeof body - n, "]}");
+    if (fault[NOCOMMIT].on)
+        strcpy(body, "{}");
     return answer(c, q, 200, "Content-Type: application/json\r\n", body);
 }
 

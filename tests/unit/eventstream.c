@@ -80,11 +80,50 @@ static void parts(const char *id, const char *hex)
     if (!eventstream_feed(&s, data, len, judge, &last, &fault)) {
         if (!strcmp(id, "exception")) assert(last == -1 && fault.code == EXIT_UNAVAILABLE && strstr(fault.msg, "ModelStreamError, StreamBroken: the container went away"));
         if (!strcmp(id, "exception-first")) assert(last == -1 && fault.code);
-        if (!strcmp(id, "error-frame")) assert(last == -1 && strstr(fault.msg, "InternalError: something broke"));
+        if (!strcmp(id, "error-frame")) assert(last == -1 && strstr(fault.msg, "the stream ended with an error: InternalError: something broke"));
         if (!strcmp(id, "chat")) assert(last == 1);
     }
     free(data);
     eventstream_free(&s);
+}
+
+static void put32(char *p, uint32_t v)
+{
+    for (int i = 0; i < 4; i++) p[i] = (char)(v >> (24 - 8 * i));
+}
+
+static int nothing(void *arg, const struct eventstream_frame *f, struct err *e)
+{
+    (void)arg, (void)f, (void)e;
+    return 0;
+}
+
+/* A frame of these lengths around one header, its checksums as they must be but for what is flipped. */
+static void refused(uint32_t total, uint32_t headers, const char *header, size_t flip, const char *says)
+{
+    char frame[64] = {0};
+    struct err e = {0};
+    struct eventstream s = {0};
+    put32(frame, total);
+    put32(frame + 4, headers);
+    put32(frame + 8, eventstream_crc32(frame, 8));
+    memcpy(frame + 12, header, strlen(header));
+    put32(frame + 28, eventstream_crc32(frame, 28));
+    if (flip) frame[flip] ^= 1;
+    assert(eventstream_feed(&s, frame, 32, nothing, NULL, &e) && e.code == EXIT_DATA);
+    if (!strstr(e.msg, says)) fprintf(stderr, "expected \"%s\", found \"%s\"\n", says, e.msg);
+    assert(strstr(e.msg, says));
+    eventstream_free(&s);
+}
+
+static void faults_are_named(void)
+{
+    refused(32, 0, "", 8, "event stream: the checksum of a frame's length is wrong");
+    refused(32, 100, "", 0, "event stream: a frame's lengths contradict each other");
+    refused(1u << 30, 0, "", 0, "event stream: a frame of 1073741824 bytes is too long");
+    refused(32, 0, "", 20, "event stream: the checksum of a frame is wrong");
+    refused(32, 3, "\x7fxx", 0, "event stream: a frame's headers do not fit");
+    puts("event stream: each fault in its words");
 }
 
 int main(void)
@@ -111,6 +150,7 @@ int main(void)
         n++;
     }
     assert(n == 17);
+    faults_are_named();
     assert(eventstream_crc32("123456789", 9) == 0xcbf43926u);
     jsonl_close(j);
     free(path);

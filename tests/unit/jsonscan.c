@@ -52,8 +52,28 @@ static void grammar(void)
     static char deep[200000];
     memset(deep, '[', sizeof deep);
     e = (struct err){0};
-    assert(skip_all(deep, sizeof deep, &e) != 0 && strstr(e.msg, "nested"));
+    assert(skip_all(deep, sizeof deep, &e) != 0 && strstr(e.msg, "nested more than 64 deep"));
     puts("JSON: the grammar, the place of a fault, bounded nesting");
+}
+
+static void faults_are_named(void)
+{
+    static const struct { const char *text, *says; } t[] = {
+        {"[1 2]", "expected a comma or ], found byte 0x32"}, {"\"\\ud83d\"", "a high surrogate without its low one"}, {"\"\\ude00\"", "a low surrogate without its high one"},
+        {"\"\n\"", "a control character in a string"}, {"\"\xFF\"", "a string that is invalid UTF-8"}};
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        struct err e = {0};
+        int bad = skip_all(t[i].text, strlen(t[i].text), &e);
+        if (!bad || !strstr(e.msg, t[i].says)) fprintf(stderr, "%s: expected \"%s\", found \"%s\"\n", t[i].text, t[i].says, e.msg);
+        assert(bad && strstr(e.msg, t[i].says));
+    }
+    struct err e = {0};
+    struct jscan s;
+    long v;
+    jscan_init(&s, "1.5", 3, "t", &e);
+    assert(jscan_int(&s, 0, 9, &v) && strstr(e.msg, "expected a whole number from 0 to 9"));
+    jscan_free(&s);
+    puts("JSON: each fault in its words");
 }
 
 static void values(void)
@@ -84,6 +104,7 @@ int main(void)
     prog_init("jsonscan");
     utf8_is_strict();
     grammar();
+    faults_are_named();
     values();
     return 0;
 }
