@@ -544,7 +544,7 @@ static int run_guarded(struct guard *g, char **command)
     int status = 0;
     fflush(NULL);
     pid_t pid = fork();
-    if (pid < 0) die_msg(EXIT_TEMPFAIL, "no process for %s", command[0]);
+    if (pid < 0 && err_process(&e)) die(&e);
     if (pid == 0) {
         execvp(command[0], command);
         fprintf(stderr, "%s: %s: %s\n", prog_name, command[0], strerror(errno));

@@ -61,3 +61,55 @@ full_stdout() { # COMMAND…
     says 9 list 74 "d: exists, and cannot be looked at"
     none_failed
 }
+
+@test "memory" {
+    local m
+    m=$(model gemma3)
+    st '{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}' 1 >small
+    ! sanitized || skip "the sanitizer brings its own malloc"
+    NEAR=4900 fault_says 2000 malloc 75 'out of memory to match "a": free some and try again' st-extract --select 'x*(a)\1*' --list small
+    NEAR=4960 fault_says 2000 malloc 75 "out of memory for zstd" st-extract -z small
+    NEAR=2921 fault_says 2000 malloc 75 "libcurl is out of memory: free some and try again" st-extract --retries 0 --list http://127.0.0.1:9/x
+    refused 75 'out of memory to compile the pattern "(a{1,255}){1,255}": free some, or write it shorter' bash -c "ulimit -v 150000; st-extract --select '(a{1,255}){1,255}' small"
+    none_failed
+}
+
+@test "libcrypto under a configuration that allows nothing" {
+    printf '%s\n' 'openssl_conf = all' '[all]' 'alg_section = algorithms' '[algorithms]' 'default_properties = fips=yes' >openssl.cnf
+    st '{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}' 1 >small
+    OPENSSL_CONF=openssl.cnf refused 69 "libcrypto gives no SHA-256: out of memory, or openssl.cnf does not allow it: free some, or set OPENSSL_CONF" st-extract small
+    none_failed
+}
+
+@test "the engine" {
+    local m run
+    m=$(model gemma3)
+    run=(gpu-decode -q --device cpu -j 1 --model "$m")
+    decode() { fault_says "$@" bash -c "gpu-decode -q --device cpu -j 1 --model '$m' <<<'{\"prompt_ids\":[2],\"max_tokens\":1}'"; }
+    FAULTY=gpu-decode decode 60 map 75 "no memory for 0.0 GB of weights: Cannot allocate memory"
+    FAULTY=gpu-decode decode 60 map 75 "no address space for a sequence of"
+    FAULTY=gpu-decode fault_says 60 map 75 "model.safetensors: cannot be mapped: Cannot allocate memory" gpu-decode -q --device cpu -j 1 --mmap --model "$m"
+    # A model of more bytes than any machine has memory, all of them holes.
+    mkdir vast
+    jq '.vocab_size = 16777216 | .hidden_size = 131072' "$m/config.json" >vast/config.json
+    plan_with "$m/model.safetensors" 'map_values(if .shape then .shape |= map(if . == 256 then 131072 elif . == 1024 then 16777216 else . end) else . end)' >vast/model.safetensors
+    truncate -s $(($(stat -c %s vast/model.safetensors) + $(st_header vast/model.safetensors | jq '[.[].data_offsets[1]? // 0] | max'))) vast/model.safetensors
+    refused 75 "GB of memory: use a smaller build" gpu-decode -q --device cpu --model vast
+    none_failed
+}
+
+@test "sm-mcp, sm-endpoint and sm-local" {
+    export XDG_STATE_HOME=$PWD/state AWS_ACCESS_KEY_ID=A AWS_SECRET_ACCESS_KEY=s AWS_REGION=us-east-1
+    fault_says 9 read 74 "stdin: cannot be read: Input/output error" sm-mcp
+    fault_says 9 process 75 "no pipe or process to be had: " sm-mcp
+    FAULTY=sm-endpoint
+    fault_says 20 process 75 "no pipe or process to be had: Resource temporarily unavailable: end some and try again" sm-endpoint guard -- true
+    fault_says 20 open 74 "cannot be opened" sm-endpoint guard -- true
+    FAULTY=sm-local
+    fault_says 20 process 75 "no pipe or process to be had: " sm-local --port 0
+    fault_says 20 thread 75 "no thread to be had: end some programs and try again" sm-local --port 0
+    fault_says 20 mkdir 74 "cannot make this directory" sm-local --port 0 --state here
+    fault_says 20 open 74 "lock: cannot open it" sm-local --port 0 --state here
+    TMPDIR=/nowhere refused 74 "/nowhere/sm-local." sm-local --port 0
+    none_failed
+}

@@ -35,8 +35,8 @@ TABLE
     refused 64 "--rate and --concurrency exclude each other" sm-invoke --url http://127.0.0.1:1 --rate 1 --concurrency 2
     refused 64 "a_b: no endpoint's name: letters, digits and inner -, at most 63" sm-invoke --endpoint a_b
     refused 64 "nowhere: no region's name: expected one like us-east-2" env AWS_ACCESS_KEY_ID=A AWS_SECRET_ACCESS_KEY=s sm-invoke --endpoint x@nowhere
-    FAULTY=sm-invoke fault_says 9 thread 75 "no more threads" sm-invoke --url http://127.0.0.1:1
-    FAULTY=sm-invoke fault_says 9 process 75 "no pipe for an HTTP client" sm-invoke --url http://127.0.0.1:1
+    FAULTY=sm-invoke fault_says 9 thread 75 "no thread to be had: end some programs and try again" sm-invoke --url http://127.0.0.1:1
+    FAULTY=sm-invoke fault_says 9 process 75 "no pipe or process to be had: " sm-invoke --url http://127.0.0.1:1
     none_failed
 }
 

@@ -99,6 +99,6 @@ TABLE
     refused 64 "localhost: no numeric address: expected one such as 127.0.0.1" "${m[@]}" --port 0 --address localhost
     serve "$(model gemma3)"
     refused 69 "port ${URL##*:}: cannot listen: Address already in use" "${m[@]}" --port "${URL##*:}"
-    FAULTY=gpu-serve fault_says 9 thread 75 "no more threads" "${m[@]}" --port 0 -j 1
+    FAULTY=gpu-serve fault_says 9 thread 75 "no thread to be had: end some programs and try again" "${m[@]}" --port 0 -j 1
     none_failed
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/hash.h"
 #include "base/io.h"
 #include "base/progress.h"
 
@@ -25,7 +26,7 @@ struct bucket { struct aws_session *s; const char *region; char *url, *name; boo
 static void md5(const void *p, size_t n, unsigned char out[16])
 {
     unsigned len = 16;
-    if (!EVP_Digest(p, n, out, &len, EVP_md5(), NULL)) die_msg(EXIT_TEMPFAIL, "libcrypto cannot compute MD5: out of memory, or it is not allowed here");
+    if (!EVP_Digest(p, n, out, &len, EVP_md5(), NULL)) crypto_refused("MD5");
 }
 
 static void hex16(const unsigned char d[16], char out[MD5_HEX])

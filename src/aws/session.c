@@ -163,7 +163,7 @@ int aws_session_call(struct aws_session *s, const char *service, const char *reg
 char *aws_json_text(const json_t *body)
 {
     char *text = json_dumps(body, JSON_ENSURE_ASCII);
-    if (!text) die_msg(EXIT_TEMPFAIL, "out of memory");
+    if (!text) die_msg(EXIT_BUG, "a request that is no JSON");
     return text;
 }
 

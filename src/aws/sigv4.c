@@ -203,12 +203,10 @@ static void add_headers(struct buf *b, struct buf *names, const struct sigv4_req
 
 /* --- key and signature ---------------------------------------------------------------------------------------------- */
 
-_Noreturn static void no_hmac(void) { die_msg(EXIT_TEMPFAIL, "out of memory: libcrypto cannot compute HMAC-SHA-256: free some and try again"); }
-
 static void hmac(const void *key, size_t key_n, const void *p, size_t n, unsigned char out[32])
 {
     unsigned len = 32;
-    if (!HMAC(EVP_sha256(), key, (int)key_n, p, n, out, &len)) no_hmac();
+    if (!HMAC(EVP_sha256(), key, (int)key_n, p, n, out, &len)) crypto_refused("HMAC-SHA-256");
 }
 
 /* The key of the day, and libcrypto's state for it: both serve every call of that day. */
@@ -229,7 +227,7 @@ static void derive(struct sigv4_signer *s, const char *day)
     EVP_MAC *algorithm = EVP_MAC_fetch(NULL, "HMAC", NULL);
     s->mac = algorithm ? EVP_MAC_CTX_new(algorithm) : NULL;
     EVP_MAC_free(algorithm);
-    if (!s->mac || !EVP_MAC_init(s->mac, k, sizeof k, sha256)) no_hmac();
+    if (!s->mac || !EVP_MAC_init(s->mac, k, sizeof k, sha256)) crypto_refused("HMAC-SHA-256");
     OPENSSL_cleanse(k, sizeof k);
     memcpy(s->day, day, 8);
 }
@@ -239,7 +237,7 @@ static void add_signature(struct buf *b, struct sigv4_signer *s, const struct bu
     static const char digit[] = "0123456789abcdef";
     unsigned char mac[32];
     size_t n;
-    if (!EVP_MAC_init(s->mac, NULL, 0, NULL) || !EVP_MAC_update(s->mac, (const unsigned char *)text->data, text->n) || !EVP_MAC_final(s->mac, mac, &n, sizeof mac)) no_hmac();
+    if (!EVP_MAC_init(s->mac, NULL, 0, NULL) || !EVP_MAC_update(s->mac, (const unsigned char *)text->data, text->n) || !EVP_MAC_final(s->mac, mac, &n, sizeof mac)) crypto_refused("HMAC-SHA-256");
     for (size_t i = 0; i < sizeof mac; i++) buf_add(b, (char[]){digit[mac[i] >> 4], digit[mac[i] & 15]}, 2);
 }
 

@@ -146,6 +146,16 @@ void note_msg(const char *fmt, ...)
     va_end(ap);
 }
 
+int err_process(struct err *e)
+{
+    return err_set(e, EXIT_TEMPFAIL, "no pipe or process to be had: %s: end some and try again", strerror(errno));
+}
+
+int err_thread(struct err *e)
+{
+    return err_set(e, EXIT_TEMPFAIL, "no thread to be had: end some programs and try again");
+}
+
 int err_stdout(struct err *e)
 {
     return err_errno(e, EXIT_IO, "stdout: write failed");
@@ -202,6 +212,22 @@ void *xreallocarray(void *p, size_t n, size_t size)
     if (!q)
         out_of_memory(bytes);
     return q;
+}
+
+void *xaligned(size_t alignment, size_t n)
+{
+    void *p = aligned_alloc(alignment, n);
+    if (!p)
+        out_of_memory(n);
+    return p;
+}
+
+int xregcomp(regex_t *re, const char *ere)
+{
+    int bad = regcomp(re, ere, REG_EXTENDED | REG_NOSUB);
+    if (bad == REG_ESPACE)
+        die_msg(EXIT_TEMPFAIL, "out of memory to compile the pattern \"%.100s\": free some, or write it shorter", ere);
+    return bad;
 }
 
 bool xregexec(const regex_t *re, const char *s)

@@ -53,6 +53,9 @@ _Noreturn void die_msg(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void warn_msg(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void note_msg(const char *fmt, ...) PRINTF_LIKE(1, 2);
 
+/* pipe() or fork() (errno says why), or pthread_create(), has failed: 75. */
+int err_process(struct err *e);
+int err_thread(struct err *e);
 /* What was written to stdout could not be: errno says why. */
 int err_stdout(struct err *e);
 _Noreturn void die_stdout(void);
@@ -63,9 +66,12 @@ int finish_stdout(struct err *e) MUST_CHECK;
 void *xmalloc(size_t n);
 void *xcalloc(size_t n, size_t size);
 void *xreallocarray(void *p, size_t n, size_t size);
+void *xaligned(size_t alignment, size_t n);           /* n a multiple of it; for free() */
 char *xstrdup(const char *s);
 char *xstrndup(const char *s, size_t n);
 /* Does s match?  glibc's regexec says no when memory runs out; this dies. */
+/* regcomp of an extended expression that is only matched; dies when memory runs out, else 0 or what regerror explains. */
+int xregcomp(regex_t *re, const char *ere);
 bool xregexec(const regex_t *re, const char *s);
 char *xasprintf(const char *fmt, ...) PRINTF_LIKE(1, 2);
 #endif

@@ -1,8 +1,10 @@
 #include "base/hash.h"
 
 #include <openssl/crypto.h>
+#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include "base/err.h"
 
@@ -38,10 +40,17 @@ static void set_up(void)
     sha256_md = EVP_MD_fetch(NULL, "SHA256", NULL);
 }
 
+void crypto_refused(const char *what)
+{
+    unsigned long why = ERR_peek_last_error();
+    bool memory = why == 0 || ERR_GET_REASON(why) == ERR_R_MALLOC_FAILURE;
+    die_msg(memory ? EXIT_TEMPFAIL : EXIT_UNAVAILABLE, "libcrypto gives no %s: out of memory, or openssl.cnf does not allow it: free some, or set OPENSSL_CONF", what);
+}
+
 static void check(int ok)
 {
     if (ok != 1)
-        die_msg(EXIT_BUG, "SHA-256 is not available in this OpenSSL");
+        crypto_refused("SHA-256");
 }
 
 struct sha256 *sha256_new(void)
@@ -50,8 +59,7 @@ struct sha256 *sha256_new(void)
     pthread_once(&once, set_up);
     struct sha256 *s = xmalloc(sizeof *s);
     s->ctx = EVP_MD_CTX_new();
-    if (!s->ctx)
-        die_msg(EXIT_TEMPFAIL, "out of memory");
+    check(s->ctx != NULL);
     check(EVP_DigestInit_ex(s->ctx, sha256_md, NULL));
     return s;
 }

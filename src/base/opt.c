@@ -40,11 +40,9 @@ void opt_usage(const char *fmt, ...)
 void opt_regex(regex_t *re, const char *option, const char *ere)
 {
     char why[200];
-    int bad = regcomp(re, ere ? ere : "", REG_EXTENDED | REG_NOSUB);
+    int bad = xregcomp(re, ere ? ere : "");
     if (!bad)
         return;
-    if (bad == REG_ESPACE)
-        die_msg(EXIT_TEMPFAIL, "--%s: out of memory: free some and try again", option);
     regerror(bad, re, why, sizeof why);
     opt_usage("--%s: %s: %s", option, ere, why);
 }

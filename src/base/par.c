@@ -145,9 +145,7 @@ struct par *par_new(int threads)
     pthread_cond_init(&p->start, NULL);
     pthread_cond_init(&p->done, NULL);
     p->worker = xcalloc((size_t)want, sizeof *p->worker);
-    p->run = aligned_alloc(sizeof *p->run, (size_t)want * sizeof *p->run);
-    if (!p->run)
-        die_msg(EXIT_TEMPFAIL, "out of memory");
+    p->run = xaligned(sizeof *p->run, (size_t)want * sizeof *p->run);
     for (int i = 0; i < want; i++)
         atomic_init(&p->run[i].left, 0);
     p->spins = want <= usable_cpus() ? SPINS : 0;

@@ -22,7 +22,8 @@ void stop_catch(bool at_once)
 {
     struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     insist = at_once;
-    if (pipe(pipe_ends)) die_msg(EXIT_TEMPFAIL, "cannot make a pipe: %s", strerror(errno));
+    struct err e = {0};
+    if (pipe(pipe_ends) && err_process(&e)) die(&e);
     sigaction(SIGTERM, &a, NULL);
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGHUP, &a, NULL);

@@ -116,11 +116,7 @@ void ct_pattern_init(struct ct_pattern *p, const char *text, const char *mapped)
     p->is_regex = true;
     p->undecidable = strlen(text) > PATTERN_MAX || !translate(text + 3, &ere);
     if (!p->undecidable) {
-        int bad = regcomp(&p->re, ere.data, REG_EXTENDED | REG_NOSUB);
-
-        if (bad == REG_ESPACE)
-            die_msg(EXIT_TEMPFAIL, "%.100s: out of memory for this pattern: free some and try again", text);
-        p->undecidable = bad != 0;
+        p->undecidable = xregcomp(&p->re, ere.data) != 0;
     }
     buf_free(&ere);
 }

@@ -140,9 +140,7 @@ static void prepare(struct forward *f, struct product *p, size_t n)
             bytes += p[i].n * act_bytes(p[i].w->kind, p[i].w->cols), tokens += p[i].n;
     if (bytes > f->act_size) {
         free(f->act);
-        f->act = aligned_alloc(64, bytes);
-        if (!f->act)
-            die_msg(EXIT_TEMPFAIL, "out of memory");
+        f->act = xaligned(64, bytes);
         f->act_size = bytes;
     }
     uint8_t *at = f->act;

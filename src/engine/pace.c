@@ -75,10 +75,8 @@ static struct pace best(const struct kernels *k, const struct matrix *place, siz
         cols = place[i].cols > cols ? place[i].cols : cols;
         rows = place[i].rows > rows ? place[i].rows : rows;
     }
-    uint8_t *act = aligned_alloc(64, act_bytes(place->kind, cols));
+    uint8_t *act = xaligned(64, act_bytes(place->kind, cols));
     float *x = xcalloc(cols + 16, sizeof *x), *y = xcalloc(rows, sizeof *y);
-    if (!act)
-        die_msg(EXIT_TEMPFAIL, "out of memory");
     k->prepare(place->kind, x, cols, act);
     for (size_t i = 0; i < rounds * CHOICES; i++)
         taken[i % CHOICES][i / CHOICES] = seconds_a_byte(k, &place[i], &choices[i % CHOICES], act, y);

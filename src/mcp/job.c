@@ -63,7 +63,7 @@ _Noreturn static void become(char **argv, const int fds[3])
 static int open_pipes(int fds[3][2], struct err *e)
 {
     for (int i = 0; i < 3; i++)
-        if (pipe(fds[i])) return err_errno(e, EXIT_TEMPFAIL, "cannot make a pipe");
+        if (pipe(fds[i])) return err_process(e);
     for (int i = 0; i < 3; i++)
         for (int k = 0; k < 2; k++) fcntl(fds[i][k], F_SETFD, FD_CLOEXEC);
     fcntl(fds[0][1], F_SETFL, O_NONBLOCK);
@@ -96,7 +96,7 @@ int job_start(struct job *j, struct command *c, struct err *e)
         become(c->argv, (int[]){fds[0][0], fds[1][1], fds[2][1]});
     }
     if (pid < 0) {
-        err_errno(e, EXIT_TEMPFAIL, "cannot start a process");
+        err_process(e);
         close_all(fds);
         return -1;
     }

@@ -385,7 +385,7 @@ static int catch_signals(struct err *e)
 {
     static const int SIGNALS[] = {SIGTERM, SIGINT, SIGHUP, SIGCHLD};
     struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    if (pipe(signals)) return err_errno(e, EXIT_TEMPFAIL, "cannot make a pipe");
+    if (pipe(signals)) return err_process(e);
     for (int i = 0; i < 2; i++) {
         fcntl(signals[i], F_SETFL, O_NONBLOCK);
         fcntl(signals[i], F_SETFD, FD_CLOEXEC);

@@ -314,7 +314,7 @@ const struct tool *tool_find(const char *name)
 static bool matches(const char *pattern, const char *text)
 {
     regex_t re;
-    if (regcomp(&re, pattern, REG_EXTENDED | REG_NOSUB)) die_msg(EXIT_TEMPFAIL, "out of memory: the pattern %s cannot be made: free some and try again", pattern);
+    if (xregcomp(&re, pattern)) die_msg(EXIT_BUG, "the pattern %s is none", pattern);
     bool yes = xregexec(&re, text);
     regfree(&re);
     return yes;

@@ -83,12 +83,14 @@ static int open_wake(int fd[2])
     return 0;
 }
 
+static int no_curl(struct err *e) { return err_set(e, EXIT_TEMPFAIL, "libcurl is out of memory: free some and try again"); }
+
 struct http_client *http_client_new(long connections, struct err *e)
 {
     pthread_once(&once, curl_once);
     struct http_client *c = xcalloc(1, sizeof *c);
     if (open_wake(c->wake)) {
-        err_errno(e, EXIT_TEMPFAIL, "no pipe for an HTTP client");
+        err_process(e);
         free(c);
         return NULL;
     }
@@ -97,7 +99,7 @@ struct http_client *http_client_new(long connections, struct err *e)
         close(c->wake[0]);
         close(c->wake[1]);
         free(c);
-        err_set(e, EXIT_TEMPFAIL, "libcurl is out of memory");
+        no_curl(e);
         return NULL;
     }
     c->n = 1;
@@ -223,7 +225,7 @@ int http_start(struct http_client *c, const struct http_request *q, const struct
     x->easy = curl_easy_init();     /* a new one: libcurl 7.88, given a used handle, folds a first header line that begins with a blank into memory it has freed */
     if (!x->easy || set_up(x, q)) {
         exchange_free(x);
-        return err_set(e, EXIT_TEMPFAIL, "%s: libcurl is out of memory", q->url);
+        return no_curl(e);
     }
     x->reply.sent = clock_seconds();
     CURLMcode bad = curl_multi_add_handle(c->multi, x->easy);

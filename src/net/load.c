@@ -492,8 +492,7 @@ static void send_all(struct load *l)
 
 static void add_json(struct buf *b, const char *key, const json_t *v)
 {
-    char *text = v ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY) : xstrdup("null");
-    if (!text) die_msg(EXIT_TEMPFAIL, "out of memory");
+    char *text = v ? json_text(v, false) : xstrdup("null");
     buf_printf(b, "%s\"%s\":%s", b->n > 1 ? "," : "", key, text);
     free(text);
 }
@@ -507,7 +506,6 @@ static json_t *text_json(const char *s, size_t n)
     for (size_t i = 0; i < n; i++) ascii[i] = (unsigned char)s[i] < 0x80 ? s[i] : '?';
     v = json_stringn(ascii, n);
     free(ascii);
-    if (!v) die_msg(EXIT_TEMPFAIL, "out of memory");
     return v;
 }
 
@@ -540,8 +538,7 @@ static void add_answer(struct buf *b, const struct slot *s)
     else add_text(b, "text", a->choices && a->text[0].data ? a->text[0].data : "", a->choices ? a->text[0].n : 0);
     for (size_t i = 0; i < a->choices && a->choices > 1 && !s->e.code; i++) {   /* n > 1: all of them */
         json_t *v = text_json(a->text[i].data ? a->text[i].data : "", a->text[i].n);
-        char *text = json_dumps(v, JSON_ENCODE_ANY);
-        if (!text) die_msg(EXIT_TEMPFAIL, "out of memory");
+        char *text = json_text(v, false);
         buf_printf(b, "%s%s%s", i ? "," : ",\"texts\":[", text, i + 1 == a->choices ? "]" : "");
         free(text);
         json_decref(v);
@@ -673,7 +670,11 @@ int load_run(const struct load_options *o, struct jsonl *in, FILE *out, struct l
     /* A UUID (version 8 of RFC 9562, ours to fill), since some servers refuse any other id: the time, the process, and each request's line. */
     snprintf(l->run, sizeof l->run, "%08lx-%04lx-8%03lx-8000-", (unsigned long)time(NULL) & 0xffffffff, (unsigned long)getpid() & 0xffff, (unsigned long)getpid() >> 16 & 0xfff);
     l->ring = xcalloc(LOAD_WINDOW, sizeof *l->ring);
-    if (pthread_create(&reading, NULL, reader, l) || pthread_create(&writing, NULL, writer, l)) die_msg(EXIT_TEMPFAIL, "no more threads");
+    if (pthread_create(&reading, NULL, reader, l) || pthread_create(&writing, NULL, writer, l)) {
+        struct err none = {0};
+        err_thread(&none);
+        die(&none);
+    }
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
     pthread_sigmask(SIG_BLOCK, &pipe, NULL);        /* a server that hangs up is no closed reader of ours: that shows in the writer */

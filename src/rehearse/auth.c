@@ -41,7 +41,7 @@ static void random_text(char *out, size_t n, const char *alphabet)
 {
     unsigned char b[256];
     size_t letters = strlen(alphabet);
-    if (RAND_bytes(b, (int)n) != 1) die_msg(EXIT_TEMPFAIL, "out of memory: libcrypto gives no random bytes: free some and try again");
+    if (RAND_bytes(b, (int)n) != 1) crypto_refused("random bytes");
     for (size_t i = 0; i < n; i++) out[i] = alphabet[b[i] % letters];
     out[n] = 0;
 }

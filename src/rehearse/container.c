@@ -68,7 +68,7 @@ int container_start(struct container *c, const char *command, char *const *env, 
 {
     int in[2] = {-1, -1}, out[2] = {-1, -1};
     pid_t me = getpid();
-    if (pipe(in) || pipe(out)) return err_errno(e, EXIT_TEMPFAIL, "cannot make a pipe for a container");
+    if (pipe(in) || pipe(out)) return err_process(e);
     for (int i = 0; i < 2; i++) {
         fcntl(in[i], F_SETFD, FD_CLOEXEC);
         fcntl(out[i], F_SETFD, FD_CLOEXEC);
@@ -91,7 +91,7 @@ int container_start(struct container *c, const char *command, char *const *env, 
         close(out[0]);
         c->pid = 0;
         errno = failed;
-        return err_errno(e, EXIT_TEMPFAIL, "cannot start a container's process");
+        return err_process(e);
     }
     setpgid(c->pid, c->pid);
     c->in = in[1];

@@ -258,7 +258,7 @@ struct proxy *proxy_start(struct world *w, struct err *e)
     p->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     p->client = http_client_new(CONNECTIONS, e);
     if (p->client && pthread_create(&p->thread, NULL, proxy_thread, p) == 0) return p;
-    err_set(e, EXIT_TEMPFAIL, "cannot start a thread");
+    err_thread(e);
     http_client_free(p->client);
     free(p);
     return NULL;

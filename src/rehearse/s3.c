@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "aws/eventstream.h"
+#include "base/hash.h"
 #include "base/io.h"
 #include "rehearse/auth.h"
 
@@ -108,7 +109,7 @@ static char *digest64(const EVP_MD *md, const void *p, size_t n)
 {
     unsigned char raw[EVP_MAX_MD_SIZE];
     unsigned len;
-    if (!EVP_Digest(p, n, raw, &len, md, NULL)) die_msg(EXIT_TEMPFAIL, "libcrypto cannot compute a digest: out of memory, or it is not allowed here");
+    if (!EVP_Digest(p, n, raw, &len, md, NULL)) crypto_refused("digest");
     return base64(raw, len);
 }
 
@@ -117,7 +118,7 @@ static void sum_up(struct sums *s, const char *p, size_t n)
     unsigned len;
     uint32_t crc = eventstream_crc32(p, n);
     unsigned char big[4] = {(unsigned char)(crc >> 24), (unsigned char)(crc >> 16), (unsigned char)(crc >> 8), (unsigned char)crc};
-    if (!EVP_Digest(p, n, s->md5_raw, &len, EVP_md5(), NULL)) die_msg(EXIT_TEMPFAIL, "libcrypto cannot compute MD5: out of memory, or it is not allowed here");
+    if (!EVP_Digest(p, n, s->md5_raw, &len, EVP_md5(), NULL)) crypto_refused("MD5");
     for (int i = 0; i < 16; i++) snprintf(s->md5 + 2 * i, 3, "%02x", s->md5_raw[i]);
     s->crc32 = base64(big, 4);
     s->sha256 = digest64(EVP_sha256(), p, n);

@@ -303,7 +303,7 @@ struct batch *batch_start(struct engine *en, const struct batch_options *o, stru
     b->facts.kv_tokens = o->kv_tokens;
     if (!pthread_create(&b->thread, NULL, run, b)) return b;
     free(b);
-    err_set(e, EXIT_TEMPFAIL, "no more threads");
+    err_thread(e);
     return NULL;
 }
 
