@@ -75,7 +75,8 @@ static char *state_directory(const struct options *o)
     if (o->http.port && home && *home) return xasprintf("%s/q4sweep/sm-local/%ld", home, o->http.port);
     if (o->http.port && getenv("HOME")) return xasprintf("%s/.local/state/q4sweep/sm-local/%ld", getenv("HOME"), o->http.port);
     char *dir = xasprintf("%s/sm-local.XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(dir)) die_msg(EXIT_IO, "%s: cannot make this directory: %s", dir, strerror(errno));
+    struct err e = {0};
+    if (!mkdtemp(dir) && err_errno(&e, EXIT_IO, "%s: cannot make this directory", dir)) die(&e);
     private_directory = xstrdup(dir);
     atexit(remove_private);
     return dir;

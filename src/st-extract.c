@@ -78,11 +78,11 @@ static struct rows parse_rows(const char *text)
     const char *colon = strrchr(text, ':');
     char *end;
     if (!colon || colon == text || colon[1] < '0' || colon[1] > '9')
-        opt_usage("--rows: %s: not NAME:A-B", text);
+        opt_usage("--rows: %s: expected NAME:A-B, the rows from A to B-1", text);
     errno = 0;
     r.begin = strtoull(colon + 1, &end, 10);
     if (*end != '-' || end[1] < '0' || end[1] > '9')
-        opt_usage("--rows: %s: not NAME:A-B", text);
+        opt_usage("--rows: %s: expected NAME:A-B, the rows from A to B-1", text);
     r.end = strtoull(end + 1, &end, 10);
     if (*end || errno || r.end <= r.begin)
         opt_usage("--rows: %s: not NAME:A-B with A < B", text);
@@ -105,7 +105,7 @@ static bool output_name_of(const char *source, char *name, size_t size)
     if (opt.text_only && !file)
         return gemma_text_name(source, name, size);
     if (strlen(source) >= size)
-        die_msg(EXIT_DATA, "%.60s…: a name of %zu bytes, at most %zu are supported", source, strlen(source), size - 1);
+        die_msg(EXIT_DATA, "%.60s…: this name has %zu bytes, only %zu are possible", source, strlen(source), size - 1);
     memcpy(name, source, strlen(source) + 1);
     return true;
 }

@@ -40,8 +40,8 @@ config() { jq "$1" b/config.json | sed 's/\("final_logit_softcapping": [0-9]*\)\
     found 1 "Gemma4ForConditionalGeneration over a text config: text-only builds are Gemma4ForCausalLM" "$text" config "'.architectures = [\"Gemma4ForConditionalGeneration\"]'"
     found 1 "Gemma3ForCausalLM over the config of another model family" "$text" config "'.architectures = [\"Gemma3ForCausalLM\"]'"
     found 1 "an integer, transformers wants a float: write 30.0" "$text" "jq '.final_logit_softcapping = 30' b/config.json >c && mv c b/config.json"
-    found 1 "an error while reading the config" "$text" config "'.hidden_size = -5'"
-    found 1 "quantization_config is no object" "$text" config "'.quantization_config = 5'"
+    found 1 "an error while reading config.json" "$text" config "'.hidden_size = -5'"
+    found 1 "an error while reading its quantization_config" "$text" config "'.quantization_config = 5'"
     found 65 "b/config.json: holds no object: this is no model's config" "$text" 'echo 5 >b/config.json'
     found 65 "b: there is no config.json: a build is a directory" "$text" rm b/config.json
     found 65 "b: no directory: a build is a directory with config.json" "$text" 'rm -r b && touch b'

@@ -45,7 +45,7 @@ answers() {     # STATUS BODY
     refused 64 "s3://A/x: no bucket's name: 3 to 63 lower-case letters, digits, - and ." sm-endpoint upload . s3://A/x
     mkdir empty odd
     refused 66 "empty: holds no files" sm-endpoint upload empty s3://abc/x
-    refused 66 "nothing: cannot be read: No such file or directory" sm-endpoint upload nothing s3://abc/x
+    refused 66 "nothing: this directory cannot be read: No such file or directory" sm-endpoint upload nothing s3://abc/x
     mkdir odd/sub
     refused 65 "odd/sub: no regular file: a build holds files only" sm-endpoint upload odd s3://abc/x
     none_failed
@@ -97,14 +97,68 @@ answers() {     # STATUS BODY
     none_failed
 }
 
-@test "who comes between" {
-    SPEED=600 serve --fault lag --fault slow-delete
+@test "files of an account that cannot be written" {
+    need_shim
+    mkdir -p state/logs bad
+    : >state/logs/us-east-1
+    echo '[]' >bad/state.json
+    refused 65 "bad/state.json: holds no object: this is no account's state" sm-local --port 0 --state bad
+    refused 64 "--fault skew:ml.g6.xlarge: 'ml.g6.xlarge' is no argument of skew" sm-local --port 0 --fault skew:ml.g6.xlarge
+    SPEED=6000 serve
+    refused 75 "state: another sm-local uses this state: give --state another directory" sm-local --port 0 --state state
+    local one=(sm-endpoint up one --model s3://models/e2b/ --instance ml.g6.xlarge --role "$ROLE" --image "$IMAGE" --no-wait)
+    FAULTY=sm-endpoint
+    fault_says 9 write 74 "journal.jsonl: cannot be written: No space left on device" "${one[@]}"
+    FAULT_RUN=2 fault_says 9 write 74 "journal.jsonl: holds a torn line" "${one[@]}"
+    fault_says 9 sync 74 "journal.jsonl: cannot be flushed: Input/output error" "${one[@]}"
+    ln -s "$BIN/sm-endpoint" healthy
+    fault_says 99 close 74 "journal.jsonl: cannot be closed: Input/output error" bash -c './healthy delete one --poll 0.02 >/dev/null 2>&1; exec "$@"' up "${one[@]}"
+    ./healthy delete one --poll 0.02 >/dev/null 2>&1 || true
+    fault_says 20 open 74 "the lock cannot be opened: Too many open files" sm-endpoint guard -- true
+    mkdir u
+    echo x >u/file
+    fault_says 60 open 75 "u/file: this file cannot be read: Too many open files" sm-endpoint upload u s3://models/u
+    up one >/dev/null 2>&1
+    [ "$(grep -cF "one.jsonl: cannot be written: this log will not survive a restart" log)" = 1 ] || { cat log; FAILED=1; }
+    rm state/logs/us-east-1
+    mkdir state/logs/us-east-1
+    ln -s /dev/full state/logs/us-east-1/two.jsonl
+    up two >/dev/null 2>&1
+    [ "$(grep -cF "two: its log cannot be written to " log)" = 1 ] || { cat log; FAILED=1; }
+    none_failed
+}
+
+@test "prices that are none, a bucket that encrypts" {
+    mkdir -p x/bin x/data u
+    cp "$BIN/sm-endpoint" x/bin
+    echo '{' >x/data/prices.json
+    answers 200 '{"Endpoints":[{"EndpointName":"x","EndpointStatus":"InService","EndpointArn":"arn:aws:sagemaker:us-east-1:123456789012:endpoint/x"}],"Tags":[],"ProductionVariants":[{"InstanceType":"ml.g6.xlarge"}]}'
+    AWS_ENDPOINT_URL=$URL x/bin/sm-endpoint list --region us-east-1 >said 2>&1 || true
+    [ "$(wc -l <said)" = 2 ]
+    grep -F "prices.json: not JSON: line 2, column 0: string or '}' expected near end of file: costs are not shown" said || { cat said; FAILED=1; }
+    echo x >u/file
+    printf 'HTTP/1.1 200 x\r\nContent-Length: 2\r\nConnection: close\r\nETag: "x"\r\nx-amz-server-side-encryption: aws:kms\r\n\r\nx\n' >kms
+    "$TOOLS/answer-stub" kms >kms-url 3>&- </dev/null &
+    MOTO=$!
+    until [ -s kms-url ]; do sleep 0.02; done
+    AWS_ENDPOINT_URL=$(cat kms-url) sm-endpoint upload u s3://abc/x >said 2>&1 || true
+    grep -F "u/file: the bucket encrypts with KMS: only the size could be verified" said || { cat said; FAILED=1; }
+    none_failed
+}
+
+@test "a delete that is stopped, an endpoint that vanishes while it comes up" {
+    local upping i
+    SPEED=60 serve --fault lag
     up one >said 2>&1 3>&- &
-    local upping=$! i
+    upping=$!
     for i in $(seq 200); do ! sm-endpoint list --region us-east-1 2>/dev/null | grep -q Creating || break; sleep 0.05; done
     timeout --preserve-status -s INT 0.5 sm-endpoint delete one --poll 0.1 >deleting 2>&1 || true
     grep -F "one@us-east-1 is not gone yet: stopped while deleting it: run sm-endpoint delete one --region us-east-1" deleting || { cat deleting; FAILED=1; }
-    sm-endpoint delete one --poll 0.1 >/dev/null 2>&1
+    kill -9 "$LOCAL"
+    wait "$LOCAL" || true
+    rm -rf state url
+    PORT=${AWS_ENDPOINT_URL##*:}
+    SPEED=60 serve
     wait "$upping" || true
     grep -F "one@us-east-1: was deleted while it came up" said || { cat said; FAILED=1; }
     none_failed

@@ -23,7 +23,7 @@ max_tokens: 0 is not within 1 to 1073741824 <- {"prompt_ids":[2],"max_tokens":0}
 temperature: -1 is not within 0 to 100 <- {"prompt_ids":[2],"temperature":-1}
 temperature: a number is expected <- {"prompt_ids":[2],"temperature":"x"}
 top_p: 0 is not above 0 <- {"prompt_ids":[2],"top_p":0}
-logit_bias: "5000000" is no token id of this model (0 to 1023) <- {"prompt_ids":[2],"logit_bias":{"5000000":1}}
+logit_bias: "5000000" names no token of this model (ids 0 to 1023) <- {"prompt_ids":[2],"logit_bias":{"5000000":1}}
 stop: neither a string nor a list of them, or an empty one <- {"prompt_ids":[2],"stop":[7]}
 prompt_ids[1]: a token's id is expected, a whole number <- {"prompt_ids":[2,-3]}
 prompt: exactly one of messages, prompt and prompt_ids is needed <- {"prompt":"x","prompt_ids":[2]}
@@ -74,11 +74,44 @@ TABLE
     generation() { echo "$1" >m/generation_config.json; }
     change() { "$TOOLS/st-mutate" m/model.safetensors "$@"; }
     says "eos_token_id holds something other than token ids" generation "'{\"eos_token_id\":[\"x\"]}'"
-    says "eos_token_id has more than 64 ids" generation "'{\"eos_token_id\":[$(seq -s, 65)]}'"
+    says "eos_token_id lists over 64 ids" generation "'{\"eos_token_id\":[$(seq -s, 65)]}'"
     says "generation_config.json: expected an object of generation settings" generation '[]'
     says "inputs, which is no multiple of 32" config '.hidden_size=250'
     says "tensor model.layers.0.odd belongs to no Gemma that is known here" change zeros model.layers.0.odd BF16 2
     says "has shape [32768], by config.json it is [128, 256]" change shape model.layers.0.self_attn.q_proj.weight 32768
+    copy_of "$dir" m
+    poke m model.norm.weight "$(printf '\\x7f\\x7f%.0s' $(seq 256))"
+    lines_refused "${decode[@]}" <<<'the model gives no usable logits at position 1: its weights are damaged, or every token is forbidden <- {"prompt_ids":[2]}'
     says "holds NaN or infinity in the" poke m model.layers.0.mlp.up_proj.weight "'\\xff\\x7f'"
+    none_failed
+}
+
+@test "builds that the engine does not take" {
+    local g=.quantization_config.config_groups.group_0.weights
+    "$ROOT/pipelines/text" "$(model gemma3)" made
+    says() {    # TEXT FILTER
+        rm -rf m
+        cp -r made m
+        jq "$2" made/config.json >m/config.json
+        refused 65 "$1" gpu-decode -q --device cpu --model m
+    }
+    says "is packed in 8 bits: only int4 is supported" "$g.num_bits = 8"
+    says "has groups of 48 along 256 inputs: only multiples of 32 that divide them are supported" "$g.group_size = 48"
+    refused 0 "tensors of vision and audio towers are left out: text only" gpu-decode --device cpu --model "$(model e2b --towers)"
+    none_failed
+}
+
+@test "what is there on the CPU only" {
+    local m shim=("$BUILD/shim/gpu-decode" --device cuda)
+    m=$(model gemma3)
+    export Q4_SHIM_UNWATCHED=1
+    refused 64 "--mmap: it is there on the CPU only: use --device cpu" "${shim[@]}" --model "$m" --mmap
+    refused 64 "--math judge: it is there on the CPU only: use --device cpu" "${shim[@]}" --model "$m" --math judge
+    none_failed
+}
+
+@test "a SIMD level that the CPU lacks (valgrind's has no AVX-512)" {
+    need_command valgrind
+    refused 69 "--simd avx512: this CPU has no more than avx2" valgrind -q "$BIN/q4-regrid" --simd avx512
     none_failed
 }

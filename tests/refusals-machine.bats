@@ -40,6 +40,8 @@ full_stdout() { # COMMAND…
     FAULT_RUN=2 fault_says 9 rename 74 "x.safetensors: cannot rename the finished file" st-synth --size gemma3 -o x.safetensors
     fault_says 60 malloc 75 "bytes wanted: free some and try again" st-extract --list source
     fault_says 9 close 74 "stdout: close failed: Input/output error" st-extract --list source
+    fault_says 9 open 74 "x.safetensors: cannot create: Too many open files" st-synth --size gemma3 -o x.safetensors
+    fault_says 200 end 65 "bytes early: the file is cut" gpu-decode -q --device cpu --model "$model"
     FAULTY=st-extract fault_says 60 write 74 "source: cannot pass data on to stdout" bash -o pipefail -c 'st-extract --select embed source | cat >/dev/null'
     none_failed
 }
@@ -52,11 +54,16 @@ full_stdout() { # COMMAND…
     says 9 rename 74 "d: cannot rename the finished directory"
     says 40 sync 74 "d: fsync failed"
     says 40 close 74 "close failed: Input/output error"
-    says 40 open 74 "cannot create: Too many open files"
+    says 40 open 74 "this file cannot be made: Too many open files"
     says 60 write 74 "cannot make it"
     says 9 stat 74 "cannot ask for free space"
     says 9 stat 74 "d: cannot be looked for"
     rm -rf d
+    says 9 full 74 "bytes free, "
+    rm -rf d
+    mkdir d
+    says 9 remove 0 "cannot remove: Permission denied: remove "
+    rm -rf d .d*
     mkdir d
     says 9 list 74 "d: exists, and cannot be looked at"
     none_failed
@@ -110,6 +117,13 @@ full_stdout() { # COMMAND…
     fault_says 20 thread 75 "no thread to be had: end some programs and try again" sm-local --port 0
     fault_says 20 mkdir 74 "cannot make this directory" sm-local --port 0 --state here
     fault_says 20 open 74 "lock: cannot open it" sm-local --port 0 --state here
-    TMPDIR=/nowhere refused 74 "/nowhere/sm-local." sm-local --port 0
+    TMPDIR=/nowhere refused 74 "cannot make this directory: No such file or directory" sm-local --port 0
+    fault_says 9 poll 75 "cannot wait: Cannot allocate memory" sm-mcp
+    FAULTY=sm-mcp fault_says 9 link 69 "cannot tell where this program lies: is /proc mounted?" sm-mcp
+    FAULTY=sm-endpoint fault_says 9 lock 74 "cannot be locked: No locks available" sm-endpoint guard -- true
+    NEAR=150 FAULTY=gpu-serve fault_says 300 malloc 75 "cannot be looked up: Memory allocation failure" gpu-serve --model "$(model gemma3)" --port 0
+    mkdir alone
+    cp "$BIN/sm-mcp" alone
+    refused 69 "beside it: install q4sweep whole" alone/sm-mcp
     none_failed
 }

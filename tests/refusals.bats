@@ -9,7 +9,7 @@ load refusals
     refused 64 "--connections: 0: not between 1 and" st-extract --connections 0 .
     refused 64 "--retries: needs a value" st-extract . --retries
     refused 64 "--plan: takes no value" st-extract --plan=3 .
-    refused 64 "--rows: a:1-: not NAME:A-B" st-extract --rows a:1- .
+    refused 64 "--rows: a:1-: expected NAME:A-B" st-extract --rows a:1- .
     refused 64 "--shard-size: 5Q: not a size" st-synth --size e2b --shard-size 5Q -o x
     refused 64 "--shard-size: -5: not a size" st-synth --size e2b --shard-size -5 -o x
     refused 64 "two: one operand too many" q4-regrid two
@@ -198,14 +198,14 @@ load refusals
     refused 64 "--seed: -5: expected 0 or more" st-synth --size e2b --seed -5 -o x
     refused 64 "--no-such: there is no such option" st-extract --no-such .
     refused 64 "-Z: there is no such option" st-extract -Z .
-    refused 64 "--rows: a: not NAME:A-B" st-extract --rows a .
+    refused 64 "--rows: a: expected NAME:A-B, the rows from A to B-1" st-extract --rows a .
     refused 64 "--rows: a:3-2: not NAME:A-B with A < B" st-extract --rows a:3-2 .
     refused 64 "it has 1024 rows" st-extract --rows model.embed_tokens.weight:0-2000 "$m"
     refused 65 "--rows: none:0-1: no such tensor: --list shows the names" st-extract --rows none:0-1 "$m"
     st '{"s":{"dtype":"F4","shape":[2,3],"data_offsets":[0,3]}}' 3 >half.safetensors
     refused 64 "its rows are no whole bytes" st-extract --rows s:0-1 half.safetensors
     st "{\"$(printf 'n%.0s' $(seq 600))\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}" 1 >long.safetensors
-    refused 65 "a name of 600 bytes, at most 511 are supported" st-extract --list long.safetensors
+    refused 65 "this name has 600 bytes, only 511 are possible" st-extract --list long.safetensors
     refused 65 "rows of 48 values are no multiple of 32: choose other sizes" st-synth --config <(jq '.intermediate_size = 48' "$m/config.json") -o -
     refused 64 "--off-grid 999999999: the linears have" st-synth --size gemma3 --off-grid 999999999 -o -
     refused 64 "--towers: this model has none" st-synth --size gemma3 --towers -o -
@@ -282,6 +282,10 @@ load refusals
     refused 65 "c.json: not JSON: line 2, column 0: unexpected token" st-synth --config c.json -o -
     printf '{"a":"\xff"}' >c.json
     refused 65 "c.json: not JSON: byte 6 (0xff): invalid UTF-8" st-synth --config c.json -o -
+    { printf '{"__metadata__":{"x":"'; head -c 99999800 /dev/zero | tr '\0' x; printf '"},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'; } >header
+    st "$(<header)" 1 >vast
+    refused_stdin vast 65 "no reader takes it" q4-regrid
+    rm vast header
     none_failed
 }
 
@@ -297,7 +301,7 @@ load refusals
     st-extract --text-only "$(model gemma3)" >text
     export TMPDIR=/nowhere
     refused_stdin <(q4-regrid --only linears,embed <text) 74 "/nowhere/q4sweep." emb-untie
-    refused_stdin <(q4-regrid --only linears,embed <text) 74 "cannot create a temporary file: set TMPDIR" emb-untie
+    refused_stdin <(q4-regrid --only linears,embed <text) 74 "no temporary file can be made there: set TMPDIR" emb-untie
     unset TMPDIR
     head -c 300000000 /dev/zero >huge.json
     refused 65 "huge.json: larger than 268435456 bytes" st-synth --config huge.json -o -

@@ -188,7 +188,7 @@ int guard_start(struct guard *g, double poll_s, struct err *e)
     if (name_log(g, poll_s, e)) return -1;
     warn_of_others(g->id);
     if ((g->lock = journal_guard_lock(g->id, e)) < 0 || spawn_watcher(g, false, &g->hold, &g->done, e)) return -1;
-    return setenv("Q4SWEEP_GUARD", g->id, 1) ? err_errno(e, EXIT_TEMPFAIL, "no memory for the environment") : 0;
+    return setenv("Q4SWEEP_GUARD", g->id, 1) ? err_errno(e, EXIT_TEMPFAIL, "the environment cannot hold the guard's name") : 0;
 }
 
 int guard_check(struct guard *g, struct err *e)

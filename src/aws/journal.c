@@ -257,7 +257,7 @@ int journal_guard_lock(const char *id, struct err *e)
 {
     char *path = journal_directory(e) ? lock_path(id, e) : NULL;
     int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
-    if (path && fd < 0) err_errno(e, EXIT_IO, "%s: cannot be opened", path);
+    if (path && fd < 0) err_errno(e, EXIT_IO, "%s: the lock cannot be opened", path);
     else if (path && !take_lock(fd)) {
         err_errno(e, EXIT_IO, "%s: cannot be locked", path);
         close(fd);

@@ -30,9 +30,11 @@ const char *data_directory(void)
 static const json_t *list(void)
 {
     static json_t *prices;
+    static bool asked;
     const char *dir = data_directory();
     struct err e = {0};
-    if (prices || !dir) return prices;
+    if (asked || !dir) return prices;
+    asked = true;
     char *path = xasprintf("%s/prices.json", dir);
     prices = json_parse_file(path, &e);
     if (!prices) warn_msg("%s: costs are not shown", e.msg);

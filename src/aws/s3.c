@@ -366,7 +366,7 @@ static int by_turn(const void *a, const void *b)
 static int list_files(const char *dir, char ***names, size_t *n, uint64_t *bytes, struct err *e)
 {
     DIR *d = opendir(dir);
-    if (!d) return err_errno(e, io_open_code(errno), "%s: cannot be read", dir);
+    if (!d) return err_errno(e, io_open_code(errno), "%s: this directory cannot be read", dir);
     *names = NULL;
     *n = 0;
     *bytes = 0;
@@ -422,7 +422,7 @@ static int upload_one(struct bucket *b, const struct s3_upload *u, const char *n
     struct stat st;
     int bad;
     if (f.fd < 0 || fstat(f.fd, &st)) {
-        bad = err_errno(e, io_open_code(errno), "%s: cannot be read", path);
+        bad = err_errno(e, io_open_code(errno), "%s: this file cannot be read", path);
     } else {
         f.size = (uint64_t)st.st_size;
         bad = send_file(&f, key, e);

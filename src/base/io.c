@@ -639,12 +639,12 @@ const char *outdir_tmp(const struct outdir *d)
 static int create_in(struct outdir *d, const char *name, int mode, struct err *e)
 {
     if (!*name || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-        return err_set(e, EXIT_DATA, "%s: %s: not a plain file name", d->final, name);
+        return err_set(e, EXIT_BUG, "%s: %s: no plain file name", d->final, name);
     char *path = xasprintf("%s/%s", d->tmp, name);
     cleanup_add(path);
     int fd = open(path, mode | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0)
-        err_errno(e, errno == EEXIST ? EXIT_DATA : EXIT_IO, "%s/%s: cannot create", d->final, name);
+        err_errno(e, errno == EEXIST ? EXIT_DATA : EXIT_IO, "%s/%s: this file cannot be made", d->final, name);
     free(path);
     return fd;
 }
@@ -841,7 +841,7 @@ int io_spool_fd(struct err *e)
     char *path = xasprintf("%s/q4sweep.XXXXXX", dir && *dir ? dir : "/tmp");
     int fd = mkostemp(path, O_CLOEXEC);
     if (fd < 0)
-        err_errno(e, EXIT_IO, "%s: cannot create a temporary file: set TMPDIR", path);
+        err_errno(e, EXIT_IO, "%s: no temporary file can be made there: set TMPDIR", path);
     else
         unlink(path);
     free(path);

@@ -46,7 +46,7 @@ static int unexpected(struct jscan *s, const char *wanted)
 {
     if (s->at == s->end)
         return jscan_fail(s, "the JSON ends early: expected %s: the file is cut short", wanted);
-    return jscan_fail(s, "expected %s, found byte 0x%02x", wanted, (unsigned char)*s->at);
+    return jscan_fail(s, "expected %s, but found byte 0x%02x", wanted, (unsigned char)*s->at);
 }
 
 char jscan_peek(struct jscan *s)

@@ -945,7 +945,7 @@ void ct_lint(const struct ct_disk *disk, const struct ct_faults *faults)
     struct err e = {0, ""};
 
     if (gemma_config_read(&l.g, disk->config, "config.json", &e)) {
-        say(&l, CT_REFUSED, "config.json", "an error while reading the config", "%s", e.msg);
+        say(&l, CT_REFUSED, "config.json", "an error while reading config.json", "%s", e.msg);
         return;
     }
     if (!lint_architecture(&l))
@@ -953,7 +953,7 @@ void ct_lint(const struct ct_disk *disk, const struct ct_faults *faults)
     lint_keys(&l);
     l.q = ct_quant_read(disk->config, "config.json", faults, &e);
     if (e.code)
-        say(&l, CT_REFUSED, "quantization_config", "an error while reading the config", "%s", e.msg);
+        say(&l, CT_REFUSED, "quantization_config", "an error while reading its quantization_config", "%s", e.msg);
     else
         lint_modules(&l);
     ct_quant_free(l.q);

@@ -138,7 +138,7 @@ static int read_targets(struct reading *r, struct ct_quant *q, const json_t *lis
         const char *text = json_string_value(json_array_get(list, i));
 
         if (!text)
-            return err_set(r->e, EXIT_DATA, "%s: %s.targets: entry %zu is no string", r->where, at, i);
+            return err_set(r->e, EXIT_DATA, "%s: %s: entry %zu of its targets is no string", r->where, at, i);
         add_target(q, text, group);
     }
     return 0;
@@ -153,7 +153,7 @@ static int read_group(struct reading *r, struct ct_quant *q, const char *name, c
     int rc = -1;
 
     if (!json_is_object(obj))
-        return err_set(r->e, EXIT_DATA, "%s: config_groups.%.100s is no object", r->where, name);
+        return err_set(r->e, EXIT_DATA, "%s: config_groups.%.100s: a group has targets and weights, this is none", r->where, name);
     memset(g, 0, sizeof *g);
     g->name = xstrdup(name);
     at = xasprintf("config_groups.%.100s", name);

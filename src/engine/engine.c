@@ -36,7 +36,7 @@ static int add_id(struct id_list *l, const json_t *v, const char *where, const c
     if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > INT32_MAX)
         return err_set(e, EXIT_DATA, "%s: %s holds something other than token ids", where, key);
     if (l->n == MAX_IDS)
-        return err_set(e, EXIT_DATA, "%s: %s has more than %d ids", where, key, MAX_IDS);
+        return err_set(e, EXIT_DATA, "%s: %s lists over %d ids", where, key, MAX_IDS);
     l->id[l->n++] = (int)json_integer_value(v);
     return 0;
 }

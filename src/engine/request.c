@@ -95,7 +95,7 @@ static int logit_biases(struct request *r, int vocab, const json_t *obj, struct 
         char *end;
         const long id = strtol(key, &end, 10);
         if (!*key || *end || id < 0 || id >= vocab)
-            return err_set(e, EXIT_DATA, "logit_bias: \"%.40s\" is no token id of this model (0 to %d)", key, vocab - 1);
+            return err_set(e, EXIT_DATA, "logit_bias: \"%.40s\" names no token of this model (ids 0 to %d)", key, vocab - 1);
         if (!json_is_number(v) || !(fabs(json_number_value(v)) <= 100))
             return err_set(e, EXIT_DATA, "logit_bias: the bias of %ld is no number within -100 to 100", id);
         s->bias[s->n_bias++] = (struct logit_bias){(int)id, (float)json_number_value(v)};

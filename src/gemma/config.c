@@ -318,7 +318,7 @@ static int read_rope_kind(const json_t *fields, struct rope *r, const char *kind
     if (!strcmp(type, "default"))
         r->factor = 1;
     if (!(r->theta > 0) || !(r->factor > 0) || !(r->partial > 0 && r->partial <= 1))
-        return err_set(s->e, EXIT_DATA, "%s: rope_theta %g, factor %g, partial_rotary_factor %g: out of range", where, r->theta, r->factor, r->partial);
+        return err_set(s->e, EXIT_DATA, "%s: rope_theta %g, factor %g, partial_rotary_factor %g: each is above 0, and the last at most 1", where, r->theta, r->factor, r->partial);
     return 0;
 }
 

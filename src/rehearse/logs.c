@@ -18,6 +18,7 @@ struct group {
     struct stream *streams;
     size_t n_streams;
     FILE *file;
+    bool lost;                  /* the file cannot be written, which was said */
 };
 struct logs { struct group **list; size_t n; };
 
@@ -89,13 +90,18 @@ void logs_add(struct world *w, const char *region, const char *endpoint, const c
 {
     struct group *g = find(w, region, endpoint);
     if (!g) g = make(w, region, endpoint);
-    if (!g->file) g->file = group_file(w, g);
+    if (!g->file && !g->lost) g->lost = !(g->file = group_file(w, g));
     char *message = clean(text, n);
     long long ms = (long long)(at * 1000), now = (long long)(world_now(w) * 1000);
     append(g, stream, ms, now, message);
     if (g->file) {
         json_t *line = json_pack("{s:I, s:I, s:s, s:s}", "timestamp", (json_int_t)ms, "ingestionTime", (json_int_t)now, "logStreamName", stream, "message", message);
-        if (!line || json_line(g->file, line) || fflush(g->file)) warn_msg("%s: its log cannot be written to %s", endpoint, w->dir);
+        if (!line || json_line(g->file, line) || fflush(g->file)) {
+            warn_msg("%s: its log cannot be written to %s: it will not survive a restart", endpoint, w->dir);
+            fclose(g->file);
+            g->file = NULL;
+            g->lost = true;
+        }
         json_decref(line);
     }
     free(message);

@@ -99,7 +99,7 @@ static int read_state(struct world *w, struct err *e)
     int rc = 0;
     if (access(path, F_OK)) w->state = json_object();
     else if (!(w->state = json_parse_file(path, e))) rc = -1;
-    else if (!json_is_object(w->state)) rc = err_set(e, EXIT_DATA, "%s: expected an object", path);
+    else if (!json_is_object(w->state)) rc = err_set(e, EXIT_DATA, "%s: holds no object: this is no account's state", path);
     free(path);
     return rc;
 }

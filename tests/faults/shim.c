@@ -1,7 +1,7 @@
 /* LD_PRELOAD: makes one call of a program fail, or every transfer short.
  *
  *     FAULT_KIND   read | write | sync | rename | exchange | remove | open | mkdir | map | thread | malloc    what fails
- *                  close | stat | list                                                     closing what was written, asking for a file's facts, opening a directory
+ *                  close | stat | list | link | lock | poll | full | end                                   closing what was written, asking for a file's facts, opening a directory
  *                  recv | send | accept | socket | process                                the same of a network
  *                  short                              every transfer moves at most half of what was asked, and first says EINTR
  *     FAULT_AT     n: the n-th call of that kind fails, counted over the whole process; a forked child counts on from its parent
@@ -10,6 +10,7 @@
  *                  fails: of all processes of a run, one call does.
  *     FAULT_PROGRAM  only in programs of this name; others that a program starts are left alone
  *
+ * full: statvfs finds nothing free; end: a read is at the end of its file.
  * A failing read, sync, close, stat or list says EIO, a write ENOSPC, a removal EACCES, an exchange of names EINVAL as on a file system that has none, an open, socket or accepted connection EMFILE, a rename EIO, memory ENOMEM, a thread or process
  * EAGAIN, a transfer over a network ECONNRESET.
  */
@@ -19,6 +20,7 @@
 #include <regex.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -28,6 +30,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -151,6 +154,8 @@ ssize_t read(int fd, void *buf, size_t n)
 {
     if (wakeful(fd))
         return syscall(SYS_read, fd, buf, n);
+    if (fails("end", 0))
+        return 0;
     return fails("read", EIO) || interrupted() ? -1 : syscall(SYS_read, fd, buf, cut(n));
 }
 
@@ -163,6 +168,8 @@ ssize_t write(int fd, const void *buf, size_t n)
 
 ssize_t pread(int fd, void *buf, size_t n, off_t at)
 {
+    if (fails("end", 0))
+        return 0;
     return fails("read", EIO) || interrupted() ? -1 : syscall(SYS_pread64, fd, buf, cut(n), at);
 }
 ssize_t pread64(int fd, void *buf, size_t n, off64_t at) { return pread(fd, buf, n, at); }
@@ -222,7 +229,17 @@ int renameat2(int a, const char *from, int b, const char *to, unsigned flags)
 int stat(const char *restrict path, struct stat *restrict s) { return fails("stat", EIO) ? -1 : NEXT(stat)(path, s); }
 int lstat(const char *restrict path, struct stat *restrict s) { return fails("stat", EIO) ? -1 : NEXT(lstat)(path, s); }
 int fstat(int fd, struct stat *s) { return fails("stat", EIO) ? -1 : NEXT(fstat)(fd, s); }
-int statvfs(const char *restrict path, struct statvfs *restrict s) { return fails("stat", EIO) ? -1 : NEXT(statvfs)(path, s); }
+int statvfs(const char *restrict path, struct statvfs *restrict s)
+{
+    if (fails("stat", EIO) || NEXT(statvfs)(path, s))
+        return -1;
+    if (fails("full", 0))
+        s->f_bavail = s->f_bfree = 0;
+    return 0;
+}
+ssize_t readlink(const char *restrict path, char *restrict to, size_t n) { return fails("link", ENOENT) ? -1 : (ssize_t)syscall(SYS_readlink, path, to, n); }
+int flock(int fd, int how) { return fails("lock", ENOLCK) ? -1 : (int)syscall(SYS_flock, fd, how); }
+int poll(struct pollfd *p, nfds_t n, int ms) { return fails("poll", ENOMEM) ? -1 : NEXT(poll)(p, n, ms); }
 DIR *opendir(const char *path) { return fails("list", EIO) ? NULL : NEXT(opendir)(path); }
 
 int unlink(const char *path) { return fails("remove", EACCES) ? -1 : (int)syscall(SYS_unlink, path); }

@@ -186,10 +186,10 @@ static void bad_configs(void)
     refused("{\"quantization_config\":{}}", "quant_method is \"\", expected \"compressed-tensors\"");
     refused("{\"quantization_config\":{\"quant_method\":\"gptq\",\"config_groups\":{}}}", "quant_method is \"gptq\"");
     refused("{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"config_groups\":[]}}", "quantization_config.config_groups is no object");
-    refused(CONFIG("\"g\":[]", ""), "config_groups.g is no object");
+    refused(CONFIG("\"g\":[]", ""), "config_groups.g: a group has targets and weights, this is none");
     refused(CONFIG("\"g\":{\"weights\":{}}", ""), "config_groups.g.targets is no array");
     refused(CONFIG("\"g\":{\"weights\":7}", ""), "weights or activations of config_groups.g: an object is expected");
-    refused(CONFIG("\"g\":{\"targets\":[1],\"weights\":{}}", ""), "config_groups.g.targets: entry 0 is no string");
+    refused(CONFIG("\"g\":{\"targets\":[1],\"weights\":{}}", ""), "config_groups.g: entry 0 of its targets is no string");
     refused(CONFIG(INT4("g", "\"Linear\"", "0"), ""), "strategy \"group\" needs a positive group_size");
     refused(CONFIG(INT4("g", "\"Linear\"", "\"x\""), ""), "group_size");
     refused(CONFIG(INT4("g", "\"Linear\"", "32"), "7"), "quantization_config.ignore: entry 0 is no string");

@@ -245,7 +245,7 @@ static void refused(void)
         {"num_attention_heads", "3", "heads"}, {"head_dim", "33", "head_dim must be even and the heads must divide"}, {"num_kv_shared_layers", "9", "shares K and V, but no layer before layer 0 has its type"},
         {"rope_parameters", "{\"full_attention\": {\"rope_type\": \"yarn\"}}", "rope_type is \"yarn\": expected default, linear or proportional"},
         {"rope_parameters", "{\"full_attention\": {\"partial_rotary_factor\": 0.5}}", "partial_rotary_factor is 0.5: only supported with rope_type proportional"},
-        {"rope_parameters", "{\"sliding_attention\": {\"rope_theta\": -1.0}}", "rope_theta -1, factor 1, partial_rotary_factor 1: out of range"}, {"sliding_window", "0", "sliding_window"},
+        {"rope_parameters", "{\"sliding_attention\": {\"rope_theta\": -1.0}}", "rope_theta -1, factor 1, partial_rotary_factor 1: each is above 0, and the last at most 1"}, {"sliding_window", "0", "sliding_window"},
         {"attn_logit_softcapping", "50.0", "attn_logit_softcapping is 50: only null is supported"}, {"use_bidirectional_attention", "true", "use_bidirectional_attention is set for text: only causal models are supported"},
         {"layer_types", "[1,2,3,4,5,6,7,8,9]", "layer_types[0] is no string: expected sliding_attention or full_attention"}, {"num_attention_heads", "16777216", "16777216 heads of 32: too large"},
         {"eos_token_id", "[1,2,3,4,5,6,7,8,9]", "eos_token_id has 9 entries: at most 8 are supported"},

@@ -59,7 +59,7 @@ static void grammar(void)
 static void faults_are_named(void)
 {
     static const struct { const char *text, *says; } t[] = {
-        {"[1 2]", "expected a comma or ], found byte 0x32"}, {"\"\\ud83d\"", "a high surrogate without its low one"}, {"\"\\ude00\"", "a low surrogate without its high one"},
+        {"[1 2]", "expected a comma or ], but found byte 0x32"}, {"\"\\ud83d\"", "a high surrogate without its low one"}, {"\"\\ude00\"", "a low surrogate without its high one"},
         {"\"\n\"", "a control character in a string"}, {"\"\xFF\"", "a string that is invalid UTF-8"}};
     for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
         struct err e = {0};
