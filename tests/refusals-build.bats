@@ -45,6 +45,9 @@ config() { jq "$1" b/config.json | sed 's/\("final_logit_softcapping": [0-9]*\)\
     found 65 "b/config.json: holds no object: this is no model's config" "$text" 'echo 5 >b/config.json'
     found 65 "b: there is no config.json: a build is a directory" "$text" rm b/config.json
     found 65 "b: no directory: a build is a directory with config.json" "$text" 'rm -r b && touch b'
+    cp -r "$(model e2b)" src
+    "$TOOLS/st-mutate" src/model.safetensors rename model.language_model.norm.weight "$(printf 'n%.0s' $(seq 400))"
+    refused 65 "…: name too long" ct-check "$text" --against src
     none_failed
 }
 

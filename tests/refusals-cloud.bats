@@ -108,7 +108,7 @@ answers() {     # STATUS BODY
     refused 75 "state: another sm-local uses this state: give --state another directory" sm-local --port 0 --state state
     local one=(sm-endpoint up one --model s3://models/e2b/ --instance ml.g6.xlarge --role "$ROLE" --image "$IMAGE" --no-wait)
     FAULTY=sm-endpoint
-    fault_says 9 write 74 "journal.jsonl: cannot be written: No space left on device" "${one[@]}"
+    fault_says 9 write 74 "journal.jsonl: the journal cannot be written: No space left on device" "${one[@]}"
     FAULT_RUN=2 fault_says 9 write 74 "journal.jsonl: holds a torn line" "${one[@]}"
     fault_says 9 sync 74 "journal.jsonl: cannot be flushed: Input/output error" "${one[@]}"
     ln -s "$BIN/sm-endpoint" healthy
@@ -143,6 +143,30 @@ answers() {     # STATUS BODY
     until [ -s kms-url ]; do sleep 0.02; done
     AWS_ENDPOINT_URL=$(cat kms-url) sm-endpoint upload u s3://abc/x >said 2>&1 || true
     grep -F "u/file: the bucket encrypts with KMS: only the size could be verified" said || { cat said; FAILED=1; }
+    none_failed
+}
+
+@test "clocks and ports" {
+    local n found=
+    need_shim
+    SPEED=6000 serve --fault skew
+    mkdir u
+    echo x >u/file
+    sm-endpoint upload u s3://models/u
+    cmp u/file state/s3/models/u/file
+    grep -F "RequestTimeTooSkewed: The difference between the request time and the current time is too large." log || { cat log; FAILED=1; }
+    for n in 4 5 6 7 8 9; do
+        kill "$LOCAL"
+        wait "$LOCAL" || true
+        rm -rf url log state xdg fired
+        failing socket "$n" sm-local
+        export "${FAILING[@]}"
+        SPEED=6000 serve
+        unset "${FAILING[@]%%=*}"
+        timeout 5 sm-endpoint up one --model s3://models/e2b/ --instance ml.g6.xlarge --role "$ROLE" --image "$IMAGE" --poll 0.1 >/dev/null 2>&1 || true
+        ! grep -F "endpoint one: no port is free for a container" log || { found=1; break; }
+    done
+    [ "$found" ] || { cat log; FAILED=1; }
     none_failed
 }
 

@@ -59,7 +59,7 @@ full_stdout() { # COMMAND…
     says 9 stat 74 "cannot ask for free space"
     says 9 stat 74 "d: cannot be looked for"
     rm -rf d
-    says 9 full 74 "bytes free, "
+    says 9 full 74 "needed: make room or write elsewhere"
     rm -rf d
     mkdir d
     says 9 remove 0 "cannot remove: Permission denied: remove "

@@ -62,6 +62,11 @@ TABLE
     refused 65 "the server sent them from" st-extract "$URL/model.safetensors"
     ranges --fault redirect:0:ftp://x "$dir"
     HF_ENDPOINT=$URL HF_TOKEN=good refused 65 "redirected to what is no http(s) URL" st-extract hf://o/n
+    printf 'HTTP/1.1 206 x\r\nContent-Range: bytes 0-99/1000\r\nContent-Length: 2\r\nConnection: close\r\n\r\nxx' >odd
+    "$TOOLS/answer-stub" odd >odd-url 3>&- </dev/null &
+    PEER_PID=$!
+    until [ -s odd-url ]; do sleep 0.02; done
+    refused 65 "the server's answer contradicts itself: asked for " st-extract "$(cat odd-url)/model.safetensors"
     ranges --fault no-commit "$dir"
     HF_ENDPOINT=$URL refused 65 "the Hub's answer about o/n has no commit or no file list" st-extract hf://o/n
     none_failed

@@ -138,7 +138,7 @@ static int spawn_watcher(struct guard *g, bool only_orphans, int *hold_end, int 
 {
     int hold[2] = {-1, -1}, done[2] = {-1, -1};
     int log = open(g->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    if (log < 0) return err_errno(e, EXIT_IO, "%s: cannot be written", g->log);
+    if (log < 0) return err_errno(e, EXIT_IO, "%s: the watcher's log cannot be written", g->log);
     if (hold_end && (pipe(hold) || pipe(done))) return err_process(e);
     fflush(stderr);
     pid_t pid = fork();

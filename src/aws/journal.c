@@ -70,13 +70,13 @@ static int sync_directory(const char *dir, struct err *e)
 static int append(int fd, const char *path, const char *text, size_t n, struct err *e)
 {
     off_t end = lseek(fd, 0, SEEK_END);
-    if (end < 0) return err_errno(e, EXIT_IO, "%s: cannot be written", path);
+    if (end < 0) return err_errno(e, EXIT_IO, "%s: the journal cannot be written", path);
     char last = '\n';
     if (end > 0 && pread(fd, &last, 1, end - 1) == 1 && last != '\n' && write(fd, "\n", 1) == 1) end++;      /* after a torn line */
     ssize_t done = write(fd, text, n);
     if (done != (ssize_t)n) {
         if (done >= 0) errno = ENOSPC;
-        err_errno(e, EXIT_IO, "%s: cannot be written", path);
+        err_errno(e, EXIT_IO, "%s: the journal cannot be written", path);
         if (ftruncate(fd, end)) warn_msg("%s: holds a torn line", path);
         return -1;
     }

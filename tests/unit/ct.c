@@ -199,6 +199,13 @@ static void bad_configs(void)
     no_scheme(CONFIG("\"g\":{\"targets\":[\"Linear\"],\"weights\":{\"num_bits\":4,\"symmetric\":false,\"strategy\":\"group\",\"group_size\":32}}", ""),
         "model.layers.0.mlp.up_proj: quantization group g: asymmetric weights");
     no_scheme(CONFIG(INT4("g", "\"re:(?=x)y\"", "32"), ""), "quantization_config has a regex that this program cannot decide for it: list names instead");
+    struct ct_scheme s;
+    char longest[400];
+    memset(longest, 'm', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    q = read_quant(CONFIG(INT4("g", "\"Linear\"", "32"), ""), &e);
+    assert(q && ct_scheme_of(q, longest, &s, &e) && strstr(e.msg, "its name in the loader has more than 255 bytes"));
+    ct_quant_free(q);
     puts("bad configs: refused with a message");
 }
 

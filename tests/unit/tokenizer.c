@@ -145,7 +145,7 @@ static void invalid_text(void)
     struct tokenizer *t = golden_tokenizer("gemma");
     struct ids l = IDS_INIT;
     ids_add(&l, 7);
-    assert(tokenizer_encode(t, "abc\xE2\x96", 5, &l, &e) == -1 && e.code == EXIT_DATA && strstr(e.msg, "byte 3 "));
+    assert(tokenizer_encode(t, "abc\xE2\x96", 5, &l, &e) == -1 && e.code == EXIT_DATA && strstr(e.msg, "byte 3 of the text: invalid UTF-8"));
     assert(l.n == 1);
     e = (struct err){0};
     assert(tokenizer_encode(t, "", 0, &l, &e) == 0 && l.n == 1);
@@ -264,6 +264,11 @@ static void hostile(void)
         }
         free(changed);
     }
+    char *without = strstr(text, "\"unk_token\": \"<unk>\""), *fallback = strstr(text, "\"byte_fallback\": true");
+    assert(without && fallback);
+    memcpy(without + strlen("\"unk_token\": \"<"), "no>", 3);
+    memcpy(fallback + strlen("\"byte_fallback\":"), "false", 5);
+    refused(text, n, "model: neither byte_fallback nor an unk_token of the vocab: some text could not be encoded");
     free(text);
     refused("[]", 2, "expected an object");
     refused("{} x", 4, "expected the end");
