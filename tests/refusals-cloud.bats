@@ -60,6 +60,12 @@ answers() {     # STATUS BODY
     refused 77 "credential_process: Expiration is no time: soon" "${list[@]}" --profile no-time
     refused 77 "credential_process of profile fails: false ended with status 1" "${list[@]}" --profile fails
     AWS_CONTAINER_CREDENTIALS_FULL_URI=http://example.com/ refused 77 "plain http is for loopback and the platforms' own addresses only" "${list[@]}"
+    mkdir served
+    head -c 300000 /dev/zero >served/keys.json
+    exec {HOLD}> >(exec "$TOOLS/range-server" served >served-url 3>&-)
+    until [ -s served-url ]; do sleep 0.02; done
+    AWS_CONTAINER_CREDENTIALS_FULL_URI=$(cat served-url)/keys.json refused 75 "the answer is longer than 262144 bytes" "${list[@]}"
+    exec {HOLD}>&-
     answers 200 '<x/>'
     AWS_ENDPOINT_URL=$URL refused 77 "the answer of STS holds no credentials" "${list[@]}" --profile role
     export AWS_ACCESS_KEY_ID=A AWS_SECRET_ACCESS_KEY=s

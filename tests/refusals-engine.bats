@@ -107,6 +107,32 @@ TABLE
     export Q4_SHIM_UNWATCHED=1
     refused 64 "--mmap: it is there on the CPU only: use --device cpu" "${shim[@]}" --model "$m" --mmap
     refused 64 "--math judge: it is there on the CPU only: use --device cpu" "${shim[@]}" --model "$m" --math judge
+    says() {    # TEXT MODEL COMMAND…: a copy, changed
+        copy_of "$2" m
+        eval "${*:3}" || FAILED=1
+        refused "${STATUS:-69}" "$1" "${shim[@]}" --model m
+    }
+    change() { "$TOOLS/st-mutate" m/model.safetensors "$@"; }
+    local up=model.layers.0.mlp.up_proj down=model.layers.0.mlp.down_proj text int8
+    "$ROOT/pipelines/text" "$m" text
+    "$ROOT/pipelines/int8" "$m" int8
+    "$ROOT/pipelines/text" "$(model 26b)" experts
+    says "8-bit weights with scales in 16 bits run on the CPU only: use --device cpu" int8 change drop $up.weight_scale ';' change zeros $up.weight_scale BF16 128,1
+    says "weights in F16 or F32 run on the CPU only: use --device cpu" "$m" change widen $up.weight
+    says "int4 weights with scales in F32, or in groups of 32, run on the CPU only" text change widen $up.weight_scale
+    plain() { local p; for p in packed scale shape; do change drop "$1.weight_$p"; done; change zeros "$1.weight" BF16 "$2"; jq --arg m "$1" '.quantization_config.ignore += [$m]' m/config.json >c && mv c m/config.json; }
+    says "layer 0: q, k and v, or gate and up, are stored differently: use --device cpu" text plain $up 128,256
+    says "layer 0: expert 3 is stored otherwise than expert 0: use --device cpu" experts change widen model.layers.0.experts.3.up_proj.weight_scale
+    # Holes: 8 GB in a place of 256 MiB, and a table that leaves no room, or little, for K and V.
+    vast() { jq ".vocab_size = $1" "$m/config.json" >m/config.json; rm m/[gt]*.json m/*.jinja
+        plan_with "$m/model.safetensors" "map_values(if .shape then .shape |= map(if . == 1024 then $1 else . end) else . end)" >m/model.safetensors
+        truncate -s $(($(stat -c %s m/model.safetensors) + $(st_header m/model.safetensors | jq '[.[].data_offsets[1]? // 0] | max'))) m/model.safetensors; }
+    STATUS=75 says "no room for 8594377600 bytes: it has " "$m" vast 16777216
+    STATUS=75 says "of its 0.27 GB are left for K/V, too little: take a smaller build" "$m" vast 479450
+    copy_of "$m" m
+    vast 479300
+    jq -nc '{prompt_ids: [range(2; 42)], max_tokens: 1}' >line
+    refused_stdin line 75 "the GPU's 0.00 GB for K/V are full: run fewer sequences together, or shorter ones" "${shim[@]}" --model m
     none_failed
 }
 
