@@ -76,14 +76,14 @@ void *device_pinned(struct device *d, size_t bytes, struct err *e)
     void *p = own(d, bytes, "pinned memory");
 
     if (!p)
-        (void)err_set(e, EXIT_TEMPFAIL, "out of memory");
+        (void)err_set(e, EXIT_TEMPFAIL, "%s: no memory to play it: free some and try again", d->facts.name);
     return p;
 }
 
 const void *device_map(struct device *d, const void *host, size_t bytes, struct err *e)
 {
     if (!gk_host_lend(host, bytes, "mapped memory")) {
-        (void)err_set(e, EXIT_TEMPFAIL, "out of memory");
+        (void)err_set(e, EXIT_TEMPFAIL, "%s: no memory to play it: free some and try again", d->facts.name);
         return NULL;
     }
     d->lent = xreallocarray(d->lent, d->n_lent + 1, sizeof *d->lent);

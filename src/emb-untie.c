@@ -182,7 +182,7 @@ static void warn_differs(size_t p, uint64_t at)
 {
     const struct st_tensor *embed = &s.in->t[s.t.embed[p]];
     uint64_t row = embed->ndim ? embed->nbytes / embed->shape[0] : embed->nbytes;
-    warn_msg("%s: %s differs from %s at row %llu: both are kept, untied", s.name, s.in->t[s.t.head[p]].name, embed->name, (unsigned long long)(at / row));
+    warn_msg("%s: %s differs from %s, first at row %llu: both are kept, untied", s.name, s.in->t[s.t.head[p]].name, embed->name, (unsigned long long)(at / row));
 }
 
 static void read_at(size_t i, uint64_t offset, char *buf, size_t n, struct err *e)

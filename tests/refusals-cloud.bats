@@ -118,8 +118,11 @@ answers() {     # STATUS BODY
     FAULT_RUN=2 fault_says 9 write 74 "journal.jsonl: holds a torn line" "${one[@]}"
     fault_says 9 sync 74 "journal.jsonl: cannot be flushed: Input/output error" "${one[@]}"
     ln -s "$BIN/sm-endpoint" healthy
-    fault_says 99 close 74 "journal.jsonl: cannot be closed: Input/output error" bash -c './healthy delete one --poll 0.02 >/dev/null 2>&1; exec "$@"' up "${one[@]}"
+    local anew=(bash -c './healthy delete one --poll 0.02 >/dev/null 2>&1; exec "$@"' up "${one[@]}")
+    fault_says 99 close 74 "journal.jsonl: cannot be closed: Input/output error" "${anew[@]}"
     ./healthy delete one --poll 0.02 >/dev/null 2>&1 || true
+    fault_says 40 open 74 "journal.jsonl: the journal cannot be opened: Too many open files" "${anew[@]}"
+    fault_says 40 open 74 ".log: the watcher's log cannot be written: Too many open files" sm-endpoint guard -- true
     fault_says 20 open 74 "the lock cannot be opened: Too many open files" sm-endpoint guard -- true
     mkdir u
     echo x >u/file

@@ -123,6 +123,11 @@ TABLE
     plain() { local p; for p in packed scale shape; do change drop "$1.weight_$p"; done; change zeros "$1.weight" BF16 "$2"; jq --arg m "$1" '.quantization_config.ignore += [$m]' m/config.json >c && mv c m/config.json; }
     says "layer 0: q, k and v, or gate and up, are stored differently: use --device cpu" text plain $up 128,256
     says "layer 0: expert 3 is stored otherwise than expert 0: use --device cpu" experts change widen model.layers.0.experts.3.up_proj.weight_scale
+    st-synth --config <(jq '.head_dim = 48' "$m/config.json") -o odd
+    jq -nc '{prompt_ids: [range(2; 42)], max_tokens: 1}' >line
+    refused_stdin line 69 "cannot do this model: heads are no multiple of KV heads, or a head no multiple of 32 columns up to 512: use --device cpu" "${shim[@]}" --model odd
+    st-synth --config <(jq '.text_config.per_layer_config = {"0": {"head_dim": 64}, "1": {"head_dim": 96}, "2": {"head_dim": 128}}' "$(model e4b)/config.json") -o wide
+    says "layers of more than 2 widths: use --device cpu" wide true
     # Holes: 8 GB in a place of 256 MiB, and a table that leaves no room, or little, for K and V.
     vast() { jq ".vocab_size = $1" "$m/config.json" >m/config.json; rm m/[gt]*.json m/*.jinja
         plan_with "$m/model.safetensors" "map_values(if .shape then .shape |= map(if . == 1024 then $1 else . end) else . end)" >m/model.safetensors
@@ -131,7 +136,6 @@ TABLE
     STATUS=75 says "of its 0.27 GB are left for K/V, too little: take a smaller build" "$m" vast 479450
     copy_of "$m" m
     vast 479300
-    jq -nc '{prompt_ids: [range(2; 42)], max_tokens: 1}' >line
     refused_stdin line 75 "the GPU's 0.00 GB for K/V are full: run fewer sequences together, or shorter ones" "${shim[@]}" --model m
     none_failed
 }

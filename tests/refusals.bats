@@ -227,7 +227,7 @@ load refusals
     st-synth --size gemma3 --twin-lm-head -o twin
     "$TOOLS/st-mutate" twin/model.safetensors xor lm_head.weight 5000 1
     st-extract twin >twin.st
-    refused_stdin twin.st 0 "lm_head.weight differs from model.embed_tokens.weight at row 9: both are kept, untied" emb-untie --drop-twin
+    refused_stdin twin.st 0 "lm_head.weight differs from model.embed_tokens.weight, first at row 9: both are kept, untied" emb-untie --drop-twin
     refused 64 "--logits and --trace want a file: stdout carries the completions" gpu-decode --model "$m" --logits -
     refused 64 "--gpu X1: known are" gpu-decode --model "$m" --info --gpu X1
     refused 65 "tokens do not fit a context of 64: use smaller --prompt and --gen" gpu-decode --device cpu --model "$m" --bench --max-context 64
