@@ -205,6 +205,12 @@ coverage:
 	@$(MAKE) CONFIG=cov test || echo "coverage: some tests failed: see above"
 	@tests/coverage
 
+## messages: error messages that no test asserts (make test holds it); after make coverage, those that no run has made
+.PHONY: messages
+messages:
+	@tests/messages.sh
+	@if [ -d build/cov ]; then tests/messages.sh --reached; fi
+
 tests-built: all $(SHIM_PROGRAMS) $(UNIT_BIN) $(TOOLS) $(BUILD)/tools/shim.so $(FUZZ_BIN)
 
 ## peers: the light Python peers that some tests use (they skip without), into build/peers

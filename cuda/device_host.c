@@ -60,12 +60,17 @@ static void *own(struct device *d, uint64_t bytes, const char *name)
     return d->owned[d->n_owned++] = p;
 }
 
+static void no_room(struct device *d, uint64_t bytes, struct err *e)
+{
+    (void)err_set(e, EXIT_TEMPFAIL, "%s: no room for %llu bytes: it has %llu unused", d->facts.name, (unsigned long long)bytes, (unsigned long long)device_unused(d));
+}
+
 void *device_alloc(struct device *d, uint64_t bytes, struct err *e)
 {
     void *p = bytes <= device_unused(d) ? own(d, bytes, "device memory") : NULL;
 
     if (!p)
-        (void)err_set(e, EXIT_TEMPFAIL, "%s: no room for %llu bytes: it has %llu unused", d->facts.name, (unsigned long long)bytes, (unsigned long long)device_unused(d));
+        no_room(d, bytes, e);
     else
         d->used += bytes;
     return p;
@@ -76,14 +81,14 @@ void *device_pinned(struct device *d, size_t bytes, struct err *e)
     void *p = own(d, bytes, "pinned memory");
 
     if (!p)
-        (void)err_set(e, EXIT_TEMPFAIL, "%s: no memory to play it: free some and try again", d->facts.name);
+        no_room(d, bytes, e);
     return p;
 }
 
 const void *device_map(struct device *d, const void *host, size_t bytes, struct err *e)
 {
     if (!gk_host_lend(host, bytes, "mapped memory")) {
-        (void)err_set(e, EXIT_TEMPFAIL, "%s: no memory to play it: free some and try again", d->facts.name);
+        no_room(d, bytes, e);
         return NULL;
     }
     d->lent = xreallocarray(d->lent, d->n_lent + 1, sizeof *d->lent);

@@ -27,6 +27,22 @@ load lib
     [[ $output = *"src/engine/bad.c:1: includes cuda/kernels.h"* ]]
 }
 
+@test "every error message of the sources is asserted by a test, in words of its own" {
+    "$ROOT/tests/messages.sh"
+}
+
+@test "messages.sh finds a message that no test names, and takes no other message's words for it" {
+    printf '%s\n' 'err_set(e, EXIT_DATA, "%s: %zu horses where two cows are expected", a, n);' 'err_set(e, EXIT_DATA, "%s: two cows are missing", a);' >a.c
+    printf '%s\n' 'die_msg(EXIT_BUG, "a bug has no test to show it");' 'err_set(e, other.code, "%s", other.msg);' >>a.c
+    echo '[[ $output = *"x: two cows are missing"* ]]' >t.bats
+    run -1 awk -f "$ROOT/tests/messages.awk" a.c tests=1 t.bats
+    [[ $output = *"a.c:1:"*"horses"* && $output = *"messages: 1 that no test names, of 2" ]]
+    echo '    # horses where two cows are expected' >>t.bats
+    run -1 awk -f "$ROOT/tests/messages.awk" a.c tests=1 t.bats
+    echo '[[ $output = *"9 horses where two cows are expected" ]]' >>t.bats
+    run -0 awk -f "$ROOT/tests/messages.awk" a.c tests=1 t.bats
+}
+
 @test "scripts pass shellcheck" {
     need_command shellcheck
     cd "$ROOT"

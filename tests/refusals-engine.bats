@@ -101,6 +101,13 @@ TABLE
     none_failed
 }
 
+@test "no GPU: in a build with CUDA, and in one without" {
+    local said status=0
+    said=$(CUDA_VISIBLE_DEVICES='' gpu-decode --device cuda --model "$(model gemma3)" 2>&1 </dev/null) || status=$?
+    [ "$status" = 69 ]
+    [[ $said = *"no GPU is here ("*"): use --device cpu" || $said = *"this build has no CUDA: build it where nvcc is, or use --device cpu" ]]
+}
+
 @test "what is there on the CPU only" {
     local m shim=("$BUILD/shim/gpu-decode" --device cuda)
     m=$(model gemma3)

@@ -111,17 +111,18 @@ full_stdout() { # COMMAND…
     fault_says 9 process 75 "no pipe or process to be had: " sm-mcp
     FAULTY=sm-endpoint
     fault_says 20 process 75 "no pipe or process to be had: Resource temporarily unavailable: end some and try again" sm-endpoint guard -- true
-    fault_says 20 open 74 "cannot be opened" sm-endpoint guard -- true
+    fault_says 20 open 74 "the lock cannot be opened" sm-endpoint guard -- true
+    sanitized || fault_says 60 malloc 75 "the environment cannot hold the guard's name: Cannot allocate memory" sm-endpoint guard -- true
     FAULTY=sm-local
     fault_says 20 process 75 "no pipe or process to be had: " sm-local --port 0
     fault_says 20 thread 75 "no thread to be had: end some programs and try again" sm-local --port 0
     fault_says 20 mkdir 74 "cannot make this directory" sm-local --port 0 --state here
     fault_says 20 open 74 "lock: cannot open it" sm-local --port 0 --state here
     TMPDIR=/nowhere refused 74 "cannot make this directory: No such file or directory" sm-local --port 0
-    fault_says 9 poll 75 "cannot wait: Cannot allocate memory" sm-mcp
+    FAULTY=sm-mcp fault_says 9 poll 75 "cannot wait: Cannot allocate memory" sm-mcp
     FAULTY=sm-mcp fault_says 9 link 69 "cannot tell where this program lies: is /proc mounted?" sm-mcp
     FAULTY=sm-endpoint fault_says 9 lock 74 "cannot be locked: No locks available" sm-endpoint guard -- true
-    NEAR=150 FAULTY=gpu-serve fault_says 300 malloc 75 "cannot be looked up: Memory allocation failure" gpu-serve --model "$(model gemma3)" --port 0
+    sanitized || FAULTY=gpu-serve fault_says 9 malloc 75 "cannot be looked up: Memory allocation failure" gpu-serve --model "$(model gemma3)" --port 0
     mkdir alone
     cp "$BIN/sm-mcp" alone
     refused 69 "beside it: install q4sweep whole" alone/sm-mcp
