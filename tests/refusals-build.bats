@@ -52,7 +52,7 @@ config() { jq "$1" b/config.json | sed 's/\("final_logit_softcapping": [0-9]*\)\
 }
 
 @test "what ct-check finds in other builds" {
-    local fp8 full unified emb4 bank
+    local fp8 full unified emb4
     fp8=$(cached refused-fp8 make_build fp8 e2b '')
     full=$(cached refused-full make_build full e2b --towers)
     unified=$(cached refused-unified make_build full 12b --towers)

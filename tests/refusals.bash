@@ -46,17 +46,17 @@ plan_with() {   # STREAM FILTER
 
 # Lines of JSON that a program refuses, each with its words: `TEXT <- LINE` on stdin.  One run takes them all; its answers are in their order, its exit status is 65.
 lines_refused() {   # COMMAND…
-    local row i status=0 text=() line=() said
+    local row i status=0 words=() line=() answer
     while IFS= read -r row; do
         [ -n "$row" ] || continue
-        text+=("${row%% <- *}")
+        words+=("${row%% <- *}")
         line+=("${row#* <- }")
     done
     timeout 60 "$@" < <(printf '%s\n' "${line[@]}") >answers 2>/dev/null || status=$?
-    mapfile -t said < <(jq -r '.error // "no error"' answers)
+    mapfile -t answer < <(jq -r '.error // "no error"' answers)
     [ "$status" -eq 65 ] || { echo "$*: expected 65, found $status"; FAILED=1; }
     for i in "${!line[@]}"; do
-        [[ ${said[i]-} = *"${text[i]}"* ]] || { echo "${line[i]}: expected \"${text[i]}\", found \"${said[i]-}\""; FAILED=1; }
+        [[ ${answer[i]-} = *"${words[i]}"* ]] || { echo "${line[i]}: expected \"${words[i]}\", found \"${answer[i]-}\""; FAILED=1; }
     done
 }
 
