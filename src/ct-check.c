@@ -594,6 +594,8 @@ static int compare_matrix(struct matrix *x)
 
     x->most = x->cols && PIECE_VALUES / x->cols ? PIECE_VALUES / x->cols : 1;
     x->most = x->most > x->rows ? (size_t)x->rows : x->most;
+    if (x->cols > SIZE_MAX >> 8)                        /* what they take in bytes has to be a number */
+        return err_set(c->e, EXIT_DATA, "%s: rows of %zu values: too long to be compared", c->set->against, x->cols);
     for (size_t i = 0; i < c->lanes; i++)
         make_room(&c->lane[i], x);
     par_relay(c->par, c->lanes, &relay, x);
