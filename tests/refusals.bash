@@ -66,6 +66,8 @@ fault_says() {      # N KIND STATUS TEXT COMMAND…
     local most=$1 kind=$2 want=$3 text=$4 n i status said=
     shift 4
     need_shim
+    # A sanitizer brings its own malloc, and maps memory itself.
+    if sanitized && [[ $kind = malloc || $kind = map ]]; then return; fi
     for ((i = 1; i <= most; i++)); do
         n=$((${NEAR:-0} ? NEAR + (i % 2 ? i / 2 : -i / 2) : i))
         [ "$n" -ge 1 ] || continue
