@@ -19,7 +19,7 @@
 static struct {
     const char *model, *instance, *region, *role, *schedule_role, *image, *ami, *expires, *profile, *from, *stream;
     struct opt_list env;
-    bool no_wait, json, follow, sweep_up;
+    bool no_wait, json, follow, sweep_up, keep;
     double poll, lag_alert, timeout;
     long startup, download, created, parallel;
 } opt = {.lag_alert = 900, .startup = 1800, .download = 1800, .parallel = 8};
@@ -561,7 +561,7 @@ static int run_guarded(struct guard *g, char **command)
 
 static int do_guard(char **command)
 {
-    struct guard g;
+    struct guard g = {.narrow = opt.keep};
     struct err e = {0};
     if (opt.sweep_up) {
         if (*command) opt_usage("--sweep-up runs no command");
@@ -571,9 +571,11 @@ static int do_guard(char **command)
     if (guard_start(&g, opt.poll, &e)) die(&e);
     catch_signals();
     int code = run_guarded(&g, command);
+    if (opt.keep && !code && guard_release(&g, &e)) die(&e);
     stopped = 0;                        /* that one was the command's */
     if (guard_finish(&g, &stopped, &e)) die(&e);
     free(g.log);
+    free(g.outer);
     return code;
 }
 
@@ -624,12 +626,13 @@ int main(int argc, char **argv)
         {"created", 0, OPT_INT, &opt.created, "MS", "facts --from: ignore events before this time", 0, 0},
         {"stream", 0, OPT_STR, &opt.stream, "NAME", "facts: of this log stream; default the newest", 0, 0},
         {"parallel", 'j', OPT_INT, &opt.parallel, "N", "upload: parts at a time", 1, 64},
+        {"keep", 0, OPT_FLAG, &opt.keep, NULL, "guard: keep what COMMAND made, if it exits with 0", 0, 0},
         {"sweep-up", 0, OPT_FLAG, &opt.sweep_up, NULL, "guard: delete what the journal and the tags in --region name", 0, 0},
         {0}};
     const struct opt_spec spec = {
         .usage = "up NAME --model MODEL --instance TYPE[,TYPE...] --region R[,R...] --role ARN [options]\n"
                  "wait|status|facts|logs|delete NAME [--region R]\nlist|quota|image [--region R]\nfacts --from LOG.jsonl\n"
-                 "upload DIRECTORY s3://BUCKET/PREFIX\nguard -- COMMAND...\nguard --sweep-up [--region R[,R...]]",
+                 "upload DIRECTORY s3://BUCKET/PREFIX\nguard [--keep] -- COMMAND...\nguard --sweep-up [--region R[,R...]]",
         .about = "Deploy SageMaker endpoints, watch them, and always stop the meter.\n"
                  "A line in the journal precedes every call that creates something; guard deletes all that the journal names, however its command ends.",
         .opts = opts,

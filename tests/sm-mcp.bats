@@ -274,7 +274,7 @@ F
     check 2 check '{"build":"b","against":"s"}' '== ct-check --json --against s b'
     check 3 publish '{"build":"b","place":"hf://o/n","results":["r.json","q.json"],"confirm":true}' '== publish --results r.json --results q.json b hf://o/n'
     check 4 up "$(jq -c '. + {confirm: true, no_wait: true, env: ["A=b c", "HF_TOKEN"], image: "r/i:t"}' <<<"$UP")" \
-        '== sm-endpoint up --json --model s3://b/m/ --instance ml.g6.xlarge,ml.g6.2xlarge --region us-east-2,us-west-2 --role arn:aws:iam::123456789012:role/x --image r/i:t --env A=b c --env HF_TOKEN --expires 2h --no-wait demo'
+        "== sm-endpoint guard --keep -q -- $PWD/project/bin/sm-endpoint up --json --model s3://b/m/ --instance ml.g6.xlarge,ml.g6.2xlarge --region us-east-2,us-west-2 --role arn:aws:iam::123456789012:role/x --image r/i:t --env A=b c --env HF_TOKEN --expires 2h --no-wait demo"
     check 5 wait '{"name":"demo@us-east-2","timeout":60}' '== sm-endpoint wait --json --timeout 60 demo@us-east-2'
     check 6 delete '{"name":"demo","regions":["us-east-2"],"confirm":true}' '== sm-endpoint delete --region us-east-2 demo'
     check 7 quota '{"instances":["ml.g6.xlarge"]}' '== sm-endpoint quota --json --instance ml.g6.xlarge'
@@ -368,23 +368,6 @@ F
     done
 }
 
-@test "an endpoint whose up is cancelled is deleted; one that is up is not" {
-    stand_ins
-    touch slow
-    start 2025-06-18
-    call 1 up "$(jq -c '.confirm = true' <<<"$UP")"
-    until_file child
-    say '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}'
-    for _ in $(seq 200); do grep -qx delete calls.log && break; sleep 0.05; done
-    sleep 0.2
-    [ "$(sed -n '/^delete$/,$p' calls.log | tr '\n' ' ')" = "delete --region us-east-2,us-west-2 demo " ]
-    rm slow calls.log
-    call 2 up "$(jq -c '.confirm = true' <<<"$UP")"
-    answer 2 | holds '.result.isError == false'
-    end
-    ! grep -x delete calls.log || false
-}
-
 # --- the real programs ---
 
 @test "real: repack, check, tabulate, sweep status, results as resources" {
@@ -451,6 +434,32 @@ F
     end
     kill "$cloud"
     ! grep -rF "$AWS_SECRET_ACCESS_KEY" out err journal || false
+}
+
+@test "real: cancelled, or the server killed outright while an endpoint comes up: its guard's watcher deletes it" {
+    need_program sm-local sm-endpoint
+    local what
+    "$BIN/sm-local" --port 0 --state account --speed 480 --fault lag:20m >url 2>local.log 3>&- </dev/null &
+    local cloud=$!
+    until_file url
+    AWS_ENDPOINT_URL=$(cat url)
+    export AWS_ENDPOINT_URL AWS_ACCESS_KEY_ID=AKIDEXAMPLE AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY XDG_STATE_HOME=$PWD/journal AWS_EC2_METADATA_DISABLED=true AWS_REGION=us-east-2
+    left() { jq '[.regions[]? | .endpoint, ."endpoint-config", .model, .schedule | length] | add // 0' account/state.json; }
+    for what in cancel kill; do
+        rm -f in
+        start 2025-11-25
+        call 1 up '{"name":"demo","model":"google/x","instances":["ml.g6.xlarge"],"regions":["us-east-2"],"role":"arn:aws:iam::123456789012:role/q4","confirm":true}'
+        for _ in $(seq 400); do ! jq -e '.regions[].endpoint.demo' account/state.json >/dev/null 2>&1 || break; sleep 0.05; done
+        [ "$(left)" = 4 ]
+        if [ $what = kill ]; then kill -9 "$MCP"; else say '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}'; fi
+        for _ in $(seq 400); do [ "$(left)" != 0 ] || break; sleep 0.1; done
+        [ "$(left)" = 0 ]
+        exec 9>&-
+        wait "$MCP" || true
+    done
+    for _ in $(seq 100); do ! compgen -G 'journal/q4sweep/guard-*' >/dev/null || sleep 0.1; done       # the watchers' locks and logs go with them
+    kill "$cloud"
+    jq -se 'map(select(.event == "gone")) | length == 2' journal/q4sweep/journal.jsonl
 }
 
 @test "the official SDK's client: negotiation, tools, a call, a refusal, a resource, progress, a cancelled call" {

@@ -62,7 +62,7 @@ int guard_sweep(bool only_orphans, const char *own, double poll, double patience
 }
 
 /* What has expired is deleted while its guard lives. */
-static void sweep_expired(const char *own, double poll)
+static void sweep_expired(bool only_orphans, const char *own, double poll)
 {
     struct journal_entry *list;
     struct err fault = {0};
@@ -70,7 +70,7 @@ static void sweep_expired(const char *own, double poll)
     time_t now = time(NULL);
     if (journal_load(&list, &n, &fault)) return;
     for (size_t i = 0; i < n; i++) {
-        if (!list[i].expires || list[i].expires > now || !is_mine(&list[i], false, own)) continue;
+        if (!list[i].expires || list[i].expires > now || !is_mine(&list[i], only_orphans, own)) continue;
         fprintf(stderr, "%s: %s@%s has expired: deleting it\n", prog_name, list[i].name, list[i].region);
         struct err e = {0};
         if (delete_entry(&list[i], poll, 60, &e)) fprintf(stderr, "%s: %s\n", prog_name, e.msg);
@@ -97,13 +97,13 @@ static void detach(int log)
 }
 
 /* Until the guard's end of the pipe is closed. */
-static void watch_guard(int hold, const char *id, double poll_s)
+static void watch_guard(int hold, const struct guard *g)
 {
     for (;;) {
         struct pollfd p = {.fd = hold, .events = POLLIN};
         int got = poll(&p, 1, LOOK_MS);
         if (got > 0 || (got < 0 && errno != EINTR)) return;     /* nothing is ever written: this is the end */
-        sweep_expired(id, poll_s);
+        sweep_expired(g->narrow, g->id, g->poll);
     }
 }
 
@@ -121,12 +121,12 @@ static int clean_up(const char *id, bool only_orphans, double poll_s)
 }
 
 /* Runs as the watcher; never returns. */
-_Noreturn static void be_watcher(const struct guard *g, int hold, int done, int log, bool only_orphans)
+_Noreturn static void be_watcher(const struct guard *g, int hold, int done, int log)
 {
     int rc;
     detach(log);
-    if (hold >= 0) watch_guard(hold, g->id, g->poll);
-    rc = clean_up(g->id, only_orphans, g->poll);
+    if (hold >= 0) watch_guard(hold, g);
+    rc = clean_up(g->id, g->narrow, g->poll);
     fprintf(stderr, "%s: %s\n", prog_name, rc ? "something may still run: see above" : "nothing is left");
     bool told = done >= 0 && write(done, &(unsigned char){(unsigned char)rc}, 1) == 1;
     if (!rc && !told) unlink(g->log);           /* nobody is left to read it, and the journal says what became of all */
@@ -134,7 +134,7 @@ _Noreturn static void be_watcher(const struct guard *g, int hold, int done, int 
 }
 
 /* Forks twice, so that the watcher is nobody's child.  It inherits the guard's lock. */
-static int spawn_watcher(struct guard *g, bool only_orphans, int *hold_end, int *done_end, struct err *e)
+static int spawn_watcher(struct guard *g, int *hold_end, int *done_end, struct err *e)
 {
     int hold[2] = {-1, -1}, done[2] = {-1, -1};
     int log = open(g->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
@@ -148,7 +148,7 @@ static int spawn_watcher(struct guard *g, bool only_orphans, int *hold_end, int 
         if (fork() != 0) _exit(0);
         for (int fd = 3; fd < 256; fd++)
             if (fd != hold[0] && fd != done[1] && fd != log && fd != g->lock) close(fd);
-        be_watcher(g, hold[0], done[1], log, only_orphans);
+        be_watcher(g, hold[0], done[1], log);
     }
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) continue;
     close(log);
@@ -171,23 +171,25 @@ static int name_log(struct guard *g, double poll_s, struct err *e)
     return 0;
 }
 
-static void warn_of_others(const char *own)
+static void warn_of_others(const struct guard *g)
 {
     struct journal_entry *list;
     struct err ignored = {0};
     size_t n;
     if (journal_load(&list, &n, &ignored)) return;
     for (size_t i = 0; i < n; i++)
-        if (is_mine(&list[i], false, own)) warn_msg("%s@%s is in the journal already: it will be deleted, too", list[i].name, list[i].region);
+        if (is_mine(&list[i], g->narrow, g->id)) warn_msg("%s@%s is in the journal already: it will be deleted, too", list[i].name, list[i].region);
     journal_free(list, n);
 }
 
 int guard_start(struct guard *g, double poll_s, struct err *e)
 {
+    const char *outer = getenv("Q4SWEEP_GUARD");
+    g->outer = outer && *outer ? xstrdup(outer) : NULL;
     snprintf(g->id, sizeof g->id, "%lx-%lx", (unsigned long)time(NULL), (unsigned long)getpid());
     if (name_log(g, poll_s, e)) return -1;
-    warn_of_others(g->id);
-    if ((g->lock = journal_guard_lock(g->id, e)) < 0 || spawn_watcher(g, false, &g->hold, &g->done, e)) return -1;
+    warn_of_others(g);
+    if ((g->lock = journal_guard_lock(g->id, e)) < 0 || spawn_watcher(g, &g->hold, &g->done, e)) return -1;
     return setenv("Q4SWEEP_GUARD", g->id, 1) ? err_errno(e, EXIT_TEMPFAIL, "the environment cannot hold the guard's name") : 0;
 }
 
@@ -198,7 +200,23 @@ int guard_check(struct guard *g, struct err *e)
     warn_msg("the watcher was killed: starting another");
     close(g->done);
     close(g->hold);
-    return spawn_watcher(g, false, &g->hold, &g->done, e);
+    return spawn_watcher(g, &g->hold, &g->done, e);
+}
+
+int guard_release(const struct guard *g, struct err *e)
+{
+    struct journal_entry *list;
+    size_t n;
+    int bad = 0;
+    if (journal_load(&list, &n, e)) return -1;
+    for (size_t i = 0; i < n && !bad; i++) {
+        if (!list[i].guard || strcmp(list[i].guard, g->id)) continue;
+        struct journal_entry kept = list[i];
+        kept.guard = g->outer;
+        bad = journal_intent(&kept, "Keep", e);
+    }
+    journal_free(list, n);
+    return bad;
 }
 
 /* What was added to the log since `from`. */
@@ -233,7 +251,7 @@ int guard_finish(struct guard *g, const volatile int *stop, struct err *e)
     while (!(told = await_watcher(g, stop, &shown, &rc))) {
         warn_msg("the watcher was killed while it deleted: starting another");
         close(g->done);
-        if (spawn_watcher(g, false, &g->hold, &g->done, &fault)) break;
+        if (spawn_watcher(g, &g->hold, &g->done, &fault)) break;
         close(g->hold);
     }
     if (told < 0) return err_set(e, 128 + *stop, "the watcher goes on deleting by itself; what it does is in %s", g->log);
@@ -241,7 +259,7 @@ int guard_finish(struct guard *g, const volatile int *stop, struct err *e)
     if (prog_verbosity >= 0 || rc) show_log(g->log, shown);
     if (!told) {
         warn_msg("%s: deleting what is left without one", fault.msg);
-        rc = guard_sweep(false, g->id, g->poll, FINISH_PATIENCE, e) || journal_guard_end(g->id, e) <= 0;
+        rc = guard_sweep(g->narrow, g->id, g->poll, FINISH_PATIENCE, e) || journal_guard_end(g->id, e) <= 0;
     }
     close(g->lock);
     if (rc) return err_set(e, told ? rc : EXIT_TEMPFAIL, "not everything could be deleted: see above: sm-endpoint guard --sweep-up tries again");
@@ -252,12 +270,12 @@ int guard_finish(struct guard *g, const volatile int *stop, struct err *e)
 /* Takes the dead guard's place: whoever comes next finds its lock held. */
 static void adopt(const struct journal_entry *x)
 {
-    struct guard g = {.lock = -1};
+    struct guard g = {.lock = -1, .narrow = true};
     struct err e = {0}, taken = {0};
     snprintf(g.id, sizeof g.id, "%s", x->guard);
     if ((g.lock = journal_guard_lock(g.id, &taken)) < 0) return;
     warn_msg("%s@%s was left running by a guard that was killed: deleting it in the background", x->name, x->region);
-    if (name_log(&g, 0, &e) || spawn_watcher(&g, true, NULL, NULL, &e)) warn_msg("%s", e.msg);
+    if (name_log(&g, 0, &e) || spawn_watcher(&g, NULL, NULL, &e)) warn_msg("%s", e.msg);
     else note_msg("what becomes of it is in %s", g.log);
     close(g.lock);
     free(g.log);

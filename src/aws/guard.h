@@ -6,14 +6,23 @@
  */
 #ifndef AWS_GUARD_H
 #define AWS_GUARD_H
+#include <stdbool.h>
 #include <sys/types.h>
 #include "base/err.h"
 
-struct guard { char id[64]; int hold, done, lock; char *log; double poll; };
+struct guard {
+    char id[64];
+    int hold, done, lock;
+    char *log, *outer;          /* outer: the guard that this one runs under, NULL = none */
+    double poll;
+    bool narrow;                /* given: what stands in the journal without a guard is left alone */
+};
 /* Start a watcher and name it in the environment (Q4SWEEP_GUARD) for what is run under it. */
 int guard_start(struct guard *g, double poll, struct err *e) MUST_CHECK;
 /* Start another watcher if it died. */
 int guard_check(struct guard *g, struct err *e) MUST_CHECK;
+/* What stands in the journal under this guard is kept: it passes to the outer guard, or stands without one. */
+int guard_release(const struct guard *g, struct err *e) MUST_CHECK;
 /* Let go and wait until it has deleted all; copies what it says to stderr.  -1: something may still run.  A signal in *stop (may be NULL) ends the waiting, not the
  * deleting. */
 int guard_finish(struct guard *g, const volatile int *stop, struct err *e) MUST_CHECK;

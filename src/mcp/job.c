@@ -109,18 +109,6 @@ int job_start(struct job *j, struct command *c, struct err *e)
     return 0;
 }
 
-void job_detach(const struct command *c)
-{
-    pid_t pid = fork();
-    if (!pid) {
-        default_signals();
-        int null = open("/dev/null", O_RDWR);
-        if (null < 0 || setsid() < 0 || fork()) _exit(0);
-        become(c->argv, (int[]){null, null, 2});
-    }
-    while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR) { }
-}
-
 size_t job_poll(const struct job *j, struct pollfd *p)
 {
     size_t n = 0;

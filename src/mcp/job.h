@@ -34,8 +34,6 @@ struct job {
 
 /* Takes c->input over. */
 int job_start(struct job *j, struct command *c, struct err *e) MUST_CHECK;
-/* A process that nobody waits for and that outlives this program; its messages go to this program's stderr. */
-void job_detach(const struct command *c);
 /* The descriptors to poll; returns how many of the three were filled in. */
 size_t job_poll(const struct job *j, struct pollfd *p);
 /* Move what can be moved.  True when the process has ended and all it wrote is here. */

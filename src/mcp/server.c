@@ -222,11 +222,6 @@ static void call_free(struct call *c)
 
 static void finish_call(struct server *s, struct call *c)
 {
-    struct command undo;
-    if (c->job.stop_at > 0 && c->job.status && tool_undo(c->tool, s->places, c->args, &undo)) {
-        job_detach(&undo);
-        command_free(&undo);
-    }
     if (!c->silent) answer(s, c->batch, rpc_result(c->id, tool_result(s, c)));
     if (c->batch) batch_close(s, c->batch);
     call_free(c);

@@ -475,6 +475,11 @@ static void add_program(struct command *c, const struct tool *t, const struct pl
     for (const struct property *q = t->properties; script && q->name; q++)
         if (q->place == SCRIPT) program = json_string_value(json_object_get(args, q->name));
     for (const char *const *s = SCRIPTS; *s; s++) script = script || !strcmp(program, *s);
+    if (t->properties == UP) {          /* whatever becomes of this server meanwhile, a guard deletes what does not come up */
+        static const char *const GUARD[] = {"guard", "--keep", "-q", "--"};
+        command_add(c, "%s/%s", p->bin, program);
+        for (size_t i = 0; i < sizeof GUARD / sizeof *GUARD; i++) command_add(c, "%s", GUARD[i]);
+    }
     command_add(c, "%s/%s", script ? p->pipelines : p->bin, program);
     for (const char *const *word = t->fixed; word && *word; word++) command_add(c, "%s", *word);
 }
@@ -500,17 +505,6 @@ int tool_command(const struct tool *t, const struct places *p, const json_t *arg
     if (t->properties == SWEEP_STATUS && !json_object_get(args, "out")) command_add(c, "%s", p->out);
     add_input(c, t, args);
     return 0;
-}
-
-bool tool_undo(const struct tool *t, const struct places *p, const json_t *args, struct command *c)
-{
-    *c = (struct command){0};
-    if (t->properties != UP) return false;
-    command_add(c, "%s/sm-endpoint", p->bin);
-    command_add(c, "delete");
-    add_joined(c, "--region", json_object_get(args, "regions"));
-    command_add(c, "%s", json_string_value(json_object_get(args, "name")));
-    return true;
 }
 
 bool tool_may_say_no(const struct tool *t) { return t->may_say_no; }

@@ -23,8 +23,6 @@ int tool_check(const struct tool *t, const json_t *args, struct err *e) MUST_CHE
 const char *tool_unconfirmed(const struct tool *t, const json_t *args);
 /* Checked arguments to a command; -1 when they do not go together. */
 int tool_command(const struct tool *t, const struct places *p, const json_t *args, struct command *c, struct err *e) MUST_CHECK;
-/* What has to be run when the command was stopped half way; false = nothing. */
-bool tool_undo(const struct tool *t, const struct places *p, const json_t *args, struct command *c);
 /* Exit status 1 is an answer, not a failure. */
 bool tool_may_say_no(const struct tool *t);
 /* The newest lines of the output that are wanted; 0 = all. */
