@@ -370,7 +370,8 @@ TABLE
     while read -r name; do
         gpu-decode --info --json --model - --gpu "$name" < plan > info
         jq -n --arg n "$name" --slurpfile i info --slurpfile d "$ROOT/data/gpus.json" \
-            '($d[0].gpus[] | select(.names | index($n))) as $g | $i[0].gpu | .gb_per_s == $g.gb_per_s and .fits_memory == ($g.memory_gb > 70) and ($g.source | test("^https://"))' | grep -qx true
+            '($d[0].gpus[] | select(.names | index($n))) as $g | $i[0].gpu | .gb_per_s == $g.gb_per_s and .fits_memory == ($g.memory_gb > 70) and ($g.source | test("^https://"))
+            and .sms == $g.sms and .l2_mb == $g.l2_mb and $g.sms > 0 and $g.l2_mb > 0 and ($g.chip_source | length > 40) and .predicted_ours.runs' | grep -qx true
     done < names
     gpu-decode --info --model - --gpu h200 < plan > table
     grep -q "^vLLM: .*extrapolated" table

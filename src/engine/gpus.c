@@ -36,7 +36,8 @@ static void read_gpus(void)
     for (size_t i = 0; i < table.n; i++) {
         const json_t *o = json_array_get(list, i);
         const char *name = json_string_value(json_array_get(names_of(i), 0));
-        table.gpu[i] = (struct gpu){name, number(o, "gb_per_s"), number(o, "memory_gb"), number(o, "kernel_us"), number(o, "compute_capability")};
+        table.gpu[i] = (struct gpu){name, number(o, "gb_per_s"), number(o, "memory_gb"), number(o, "kernel_us"), number(o, "compute_capability"),
+            (int)number(o, "sms"), number(o, "l2_mb"), number(o, "share_of_peak")};
         const size_t at = strlen(table.names);
         snprintf(table.names + at, sizeof table.names - at, "%s%s", i ? ", " : "", name);
     }

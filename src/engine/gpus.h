@@ -8,6 +8,8 @@ struct gpu {
     double gb_per_s, memory_gb; /* 1e9 bytes */
     double kernel_us;           /* idle around one kernel of a graph */
     double compute_capability;
+    int sms; double l2_mb;      /* multiprocessors; the second cache, 2^20 bytes */
+    double share_of_peak;       /* that our own is planned to reach here; 0 = gpu_ours()'s */
 };
 /* By any of its names without regard to case; NULL = unknown. */
 const struct gpu *gpu_find(const char *name);

@@ -26,8 +26,8 @@ static json_t *read_json(const struct gemma *g, const struct gemma_bytes *b, dou
 static json_t *gpu_json(const struct gemma *g, const struct st_header *h, const struct gemma_bytes *b, double kv, const struct gpu *gpu)
 {
     const double all = b->text.read + kv;
-    json_t *o = json_pack("{s:s, s:f, s:f, s:f, s:I}", "name", gpu->name, "gb_per_s", gpu->gb_per_s, "memory_gb", gpu->memory_gb, "max_tokens_per_s",
-        gpu->gb_per_s * 1e9 / all, "bytes_per_token", (json_int_t)(all + 0.5));
+    json_t *o = json_pack("{s:s, s:f, s:f, s:i, s:f, s:f, s:I}", "name", gpu->name, "gb_per_s", gpu->gb_per_s, "memory_gb", gpu->memory_gb, "sms", gpu->sms, "l2_mb", gpu->l2_mb,
+        "max_tokens_per_s", gpu->gb_per_s * 1e9 / all, "bytes_per_token", (json_int_t)(all + 0.5));
     json_t *predictions = predict(g, h, b, kv, gpu);
 
     json_object_update(o, predictions);

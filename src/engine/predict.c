@@ -63,18 +63,19 @@ static json_t *predict_ours(const struct graph *graph, const struct gemma *g, co
 {
     const struct gpu_ours *o = gpu_ours();
     struct part part[PARTS];
+    const double share = gpu->share_of_peak > 0 ? gpu->share_of_peak : o->share_of_peak;
     double sum = o->token_us;
 
     count_parts(part, graph, g, h, apart, kv);
     for (int p = 0; p < PARTS; p++) {
-        part[p].us = us(part[p].bytes, o->share_of_peak * gpu->gb_per_s) + (double)part[p].kernels * gpu->kernel_us;
+        part[p].us = us(part[p].bytes, share * gpu->gb_per_s) + (double)part[p].kernels * gpu->kernel_us;
         sum += part[p].us;
     }
     const bool runs = gpu->compute_capability >= o->compute_capability;
     json_t *all = whole(sum, runs ? "planned for gpu-decode on CUDA: share_of_peak of the data sheet's bandwidth, kernel_us around each kernel, token_us a token; not measured" :
         "what its bandwidth would allow: gpu-decode's kernels need a newer GPU; not measured");
     json_object_set_new(all, "runs", json_boolean(runs));
-    json_object_set_new(all, "share_of_peak", json_real(o->share_of_peak));
+    json_object_set_new(all, "share_of_peak", json_real(share));
     json_object_set_new(all, "kernel_us", json_real(gpu->kernel_us));
     json_object_set_new(all, "token_us", json_real(o->token_us));
     json_object_set_new(all, "parts", parts_json(part));
