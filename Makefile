@@ -103,8 +103,9 @@ CXX := c++
 endif
 CUDA_C := cuda pass pages shape
 CUDA_CU := $(sort $(patsubst cuda/%.cu,%,$(wildcard cuda/*.cu)))
-# And PTX that the driver translates for every other GPU from compute capability 8.0 on: A100, A10G, later ones.
-NVCC_ARCH = $(foreach a,$(CUDA_ARCH),-gencode arch=$(a:sm_%=compute_%),code=$(a)) -gencode arch=compute_80,code=compute_80
+# And PTX that the driver translates for every other GPU: A100, A10G, later ones; T4, which has no bf16.
+CUDA_PTX := compute_75 compute_80
+NVCC_ARCH = $(foreach a,$(CUDA_ARCH),-gencode arch=$(a:sm_%=compute_%),code=$(a)) $(foreach a,$(CUDA_PTX),-gencode arch=$(a),code=$(a))
 CUDA_HOME = $(abspath $(dir $(firstword $(filter %/nvcc,$(realpath $(NVCC) $(shell type -aP nvcc)))))..)
 CUDA_OBJ := $(CUDA_C:%=$(BUILD)/cuda/%.o) $(BUILD)/cuda/device_cuda.o $(CUDA_CU:%=$(BUILD)/cuda/%.cu.o)
 CUDA_LIBS = -L$(firstword $(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/lib)) -lcudart_static -lstdc++ -ldl -lrt

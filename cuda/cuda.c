@@ -28,9 +28,10 @@ struct cuda {
     int *table;                                 /* the pages' table as the host keeps it */
     uint8_t *params;                            /* pinned: what goes up before a pass */
     struct gk_best *best;                       /* pinned */
+    struct gk_top *top;
     float *logits, *hidden;                     /* pinned: a row */
     unsigned *sink;
-    struct device_graph *token[HEAD_TOKENS + 1][2];     /* a step as it was recorded, by tokens and whether logits are kept */
+    struct device_graph *token[HEAD_TOKENS + 1][(PASS_TOP | PASS_LOGITS) + 1];  /* a step as it was recorded, by tokens and what is wanted */
 };
 
 /* --- the device and its weights -------------------------------------------------------------------------------------- */
@@ -146,6 +147,17 @@ static int make_pool(struct cuda *c, const struct cuda_options *o, struct err *e
     return 0;
 }
 
+/* Of one token: those of engine/graph.h, and more where a layer's matrices are stored differently. */
+static int count_kernels(struct cuda *c, struct err *e)
+{
+    struct pass pass = {0};
+    const int failed = pass_layers(&pass, &c->passes, 1, PASS_WHOLE, e) || pass_head(&pass, &c->passes, 1, NULL, 0, e);
+
+    c->facts.kernels = (int)pass.n;
+    pass_free(&pass);
+    return failed ? -1 : 0;
+}
+
 int cuda_load(struct cuda *c, const struct gemma *g, const struct weights *w, const struct cuda_options *o, struct err *e)
 {
     struct passes *p = &c->passes;
@@ -158,13 +170,13 @@ int cuda_load(struct cuda *c, const struct gemma *g, const struct weights *w, co
     p->pages = &c->pages;
     c->table = device_pinned(c->device, entries * sizeof *c->table, e);
     p->table = c->table ? device_alloc(c->device, entries * sizeof *c->table, e) : NULL;
-    c->params = p->table ? device_pinned(c->device, params_of(p, PASS_TOKENS).bytes, e) : NULL;
+    c->params = p->table ? device_pinned(c->device, params_of(p, PASS_TOKENS, PASS_REST).end, e) : NULL;
     c->best = c->params ? device_pinned(c->device, HEAD_TOKENS * sizeof *c->best, e) : NULL;
-    c->logits = c->best ? device_pinned(c->device, HEAD_TOKENS * (size_t)g->vocab * sizeof *c->logits, e) : NULL;
+    c->top = c->best ? device_pinned(c->device, HEAD_TOKENS * sizeof *c->top, e) : NULL;
+    c->logits = c->top ? device_pinned(c->device, HEAD_TOKENS * (size_t)g->vocab * sizeof *c->logits, e) : NULL;
     c->hidden = c->logits ? device_pinned(c->device, PASS_TOKENS * (size_t)g->hidden * sizeof *c->hidden, e) : NULL;
     c->sink = c->hidden ? device_alloc(c->device, sizeof *c->sink, e) : NULL;
-    c->facts.kernels = (int)p->graph.n;
-    return !c->sink || raise_banned(c, o, e) || make_pool(c, o, e) ? -1 : 0;
+    return !c->sink || raise_banned(c, o, e) || make_pool(c, o, e) || count_kernels(c, e) ? -1 : 0;
 }
 
 /* --- sequences ------------------------------------------------------------------------------------------------------- */
@@ -213,10 +225,10 @@ static int take_pages(struct cuda *c, const struct engine_item *item, size_t n, 
 /* One token of a pass. */
 struct token { struct engine_item *item; long position; int id; bool last; };
 
-static void fill_params(struct cuda *c, const struct token *token, int n, const int *from, int n_from)
+static void fill_params(struct cuda *c, const struct token *token, int n, enum pass_reach reach, const int *from, int n_from)
 {
     const struct passes *p = &c->passes;
-    const struct params at = params_of(p, n);
+    const struct params at = params_of(p, n, reach);
     struct gk_token *to = (struct gk_token *)(c->params + at.token);
 
     for (int t = 0; t < n; t++)
@@ -234,9 +246,11 @@ static void fill_params(struct cuda *c, const struct token *token, int n, const 
         memcpy(c->params + at.from, from, (size_t)n_from * sizeof *from);
 }
 
-static int raise_params(struct cuda *c, int tokens, struct err *e)
+static int raise_params(struct cuda *c, int tokens, enum pass_reach reach, struct err *e)
 {
-    return device_up(c->device, c->passes.params, c->params, params_of(&c->passes, tokens).bytes, e);
+    const struct params at = params_of(&c->passes, tokens, reach);
+
+    return device_up(c->device, c->passes.params + at.start, c->params + at.start, at.end - at.start, e);
 }
 
 static int launch_all(struct cuda *c, const struct pass *pass, size_t from, size_t to, struct err *e)
@@ -247,24 +261,43 @@ static int launch_all(struct cuda *c, const struct pass *pass, size_t from, size
     return 0;
 }
 
-static int lower_results(struct cuda *c, int n, bool logits, struct err *e)
+static int lower_results(struct cuda *c, int n, int wants, struct err *e)
 {
     return device_down(c->device, c->best, c->passes.best, (size_t)n * sizeof *c->best, e) ||
-        (logits && device_down(c->device, c->logits, c->passes.logits, (size_t)n * (size_t)c->g->vocab * sizeof *c->logits, e)) ? -1 : 0;
+        (wants & PASS_TOP && device_down(c->device, c->top, c->passes.top, (size_t)n * sizeof *c->top, e)) ||
+        (wants & PASS_LOGITS && device_down(c->device, c->logits, c->passes.logits, (size_t)n * (size_t)c->g->vocab * sizeof *c->logits, e)) ? -1 : 0;
 }
 
 /* --- decoding: the graph of a token ---------------------------------------------------------------------------------- */
 
-static int record(struct cuda *c, int n, bool logits, struct device_graph **to, struct err *e)
+/* Every kernel is brought to the GPU before: while a graph is recorded nothing else may happen. */
+static int record(struct cuda *c, int n, int wants, struct device_graph **to, struct err *e)
 {
     struct pass pass = {0};
-    int failed = pass_layers(&pass, &c->passes, n, e) || pass_head(&pass, &c->passes, n, NULL, logits, e) || device_record(c->device, e);
+    int failed = pass_layers(&pass, &c->passes, n, PASS_WHOLE, e) || pass_head(&pass, &c->passes, n, NULL, wants, e);
+    for (size_t i = 0; i < pass.n && !failed; i++)
+        failed = device_prepare(c->device, &pass.launch[i], e);
+    failed = failed || device_record(c->device, e);
     if (!failed) {
-        failed = raise_params(c, n, e) || launch_all(c, &pass, 0, pass.n, e) || lower_results(c, n, logits, e);
+        failed = raise_params(c, n, PASS_WHOLE, e) || launch_all(c, &pass, 0, pass.n, e) || lower_results(c, n, wants, e);
         *to = device_recorded(c->device, failed ? &(struct err){0} : e);
     }
     pass_free(&pass);
     return failed || !*to ? -1 : 0;
+}
+
+/* What is wanted of the head for this token. */
+static int wants_of(const struct token *t)
+{
+    return (t->last && t->item->top ? PASS_TOP : 0) | ((t->last && t->item->logits) || (t->item->watch && t->item->watch->logits) ? PASS_LOGITS : 0);
+}
+
+static void deliver_top(const struct gk_top *from, struct engine_top *to)
+{
+    _Static_assert(ENGINE_TOP == GK_TOP, "the kernel's list is the engine's");
+    for (to->n = 0; to->n < GK_TOP && from->best[to->n].id >= 0; to->n++)
+        to->id[to->n] = from->best[to->n].id, to->logit[to->n] = from->best[to->n].value;
+    to->log_sum = (double)from->most + log((double)from->sum);
 }
 
 static int deliver(const struct cuda *c, const struct token *token, int row, struct err *e)
@@ -274,6 +307,8 @@ static int deliver(const struct cuda *c, const struct token *token, int row, str
 
     if (token->last && item->logits)
         memcpy(item->logits, logits, (size_t)c->g->vocab * sizeof *logits);
+    if (token->last && item->top)
+        deliver_top(&c->top[row], item->top);
     if (token->last && item->chosen)
         *item->chosen = c->best[row].id < c->g->vocab && c->best[row].value > -INFINITY ? c->best[row].id : -1;
     return item->watch && item->watch->logits ? item->watch->logits(item->watch->arg, token->position, logits, e) : 0;
@@ -282,14 +317,14 @@ static int deliver(const struct cuda *c, const struct token *token, int row, str
 /* One token of each of up to HEAD_TOKENS sequences. */
 static int decode(struct cuda *c, const struct token *token, int n, struct err *e)
 {
-    bool logits = false;
+    int wants = 0;
 
     for (int i = 0; i < n; i++)
-        logits |= token[i].item->logits != NULL;
-    struct device_graph **graph = &c->token[n][logits];
-    if (!*graph && record(c, n, logits, graph, e))
+        wants |= wants_of(&token[i]);
+    struct device_graph **graph = &c->token[n][wants];
+    if (!*graph && record(c, n, wants, graph, e))
         return -1;
-    fill_params(c, token, n, NULL, 0);
+    fill_params(c, token, n, PASS_WHOLE, NULL, 0);
     if (device_replay(c->device, *graph, e) || device_wait(c->device, e))
         return -1;
     for (int i = 0; i < n; i++)
@@ -303,7 +338,7 @@ static int decode(struct cuda *c, const struct token *token, int n, struct err *
 static bool watches_hidden(const struct token *t) { return t->item->watch && t->item->watch->hidden; }
 static bool wants_head(const struct token *t)
 {
-    return (t->last && (t->item->logits || t->item->chosen)) || (t->item->watch && t->item->watch->logits);
+    return wants_of(t) || (t->last && t->item->chosen);
 }
 
 static int show_hidden(struct cuda *c, const struct token *token, int n, int layer, struct err *e)
@@ -318,14 +353,15 @@ static int show_hidden(struct cuda *c, const struct token *token, int n, int lay
     return 0;
 }
 
-static int run_layers(struct cuda *c, const struct pass *pass, const struct token *token, int n, struct err *e)
+/* The pass, with looks at the stream before layers [first, last]; before one past the last: after it. */
+static int run_layers(struct cuda *c, const struct pass *pass, const struct token *token, int n, int first, int last, struct err *e)
 {
     bool watched = false;
     size_t done = 0;
 
     for (int t = 0; t < n; t++)
         watched |= watches_hidden(&token[t]);
-    for (int i = 0; watched && i <= c->g->layers; done = pass->end[i++])
+    for (int i = first; watched && i <= last; done = pass->end[i++])
         if (launch_all(c, pass, done, pass->end[i], e) || show_hidden(c, token, n, i, e))
             return -1;
     return launch_all(c, pass, done, pass->n, e);
@@ -336,11 +372,11 @@ static int run_heads(struct cuda *c, const struct token *token, int n, const int
     for (int first = 0; first < n_from; first += HEAD_TOKENS) {
         const int some = n_from - first < HEAD_TOKENS ? n_from - first : HEAD_TOKENS;
         struct pass pass = {0};
-        bool logits = false;
+        int wants = 0;
         for (int i = 0; i < some; i++)
-            logits |= token[from[first + i]].item->logits || token[from[first + i]].item->watch;
-        int failed = pass_head(&pass, &c->passes, some, &(struct pass_rows){n, first}, logits, e) || launch_all(c, &pass, 0, pass.n, e) ||
-            lower_results(c, some, logits, e) || device_wait(c->device, e);
+            wants |= wants_of(&token[from[first + i]]);
+        int failed = pass_head(&pass, &c->passes, some, &(struct pass_rows){n, first}, wants, e) || launch_all(c, &pass, 0, pass.n, e) ||
+            lower_results(c, some, wants, e) || device_wait(c->device, e);
         for (int i = 0; i < some && !failed; i++)
             failed = deliver(c, &token[from[first + i]], i, e);
         pass_free(&pass);
@@ -350,7 +386,18 @@ static int run_heads(struct cuda *c, const struct token *token, int n, const int
     return 0;
 }
 
-static int prefill(struct cuda *c, const struct token *token, int n, struct err *e)
+/* Until all K/V are written. */
+static int prefill_first(struct cuda *c, const struct token *token, int n, struct err *e)
+{
+    struct pass pass = {0};
+
+    fill_params(c, token, n, PASS_FIRST, NULL, 0);
+    const int failed = raise_params(c, n, PASS_FIRST, e) || pass_layers(&pass, &c->passes, n, PASS_FIRST, e) || run_layers(c, &pass, token, n, 0, c->passes.last_owner, e);
+    pass_free(&pass);
+    return failed ? -1 : 0;
+}
+
+static int prefill_rest(struct cuda *c, const struct token *token, int n, struct err *e)
 {
     int from[PASS_TOKENS], n_from = 0;
     struct pass pass = {0};
@@ -358,16 +405,34 @@ static int prefill(struct cuda *c, const struct token *token, int n, struct err 
     for (int t = 0; t < n; t++)
         if (wants_head(&token[t]))
             from[n_from++] = t;
-    fill_params(c, token, n, from, n_from);
-    const int failed = raise_params(c, n, e) || pass_layers(&pass, &c->passes, n, e) || run_layers(c, &pass, token, n, e) || run_heads(c, token, n, from, n_from, e) ||
-        device_wait(c->device, e);
+    fill_params(c, token, n, PASS_REST, from, n_from);
+    const int failed = raise_params(c, n, PASS_REST, e) || pass_layers(&pass, &c->passes, n, PASS_REST, e) ||
+        run_layers(c, &pass, token, n, c->passes.last_owner + 1, c->g->layers, e) || run_heads(c, token, n, from, n_from, e);
     pass_free(&pass);
     return failed ? -1 : 0;
 }
 
+/* The rest of the pass needs only tokens whose logits or hidden states somebody wants (as forward.c): of a prompt the last, of its earlier runs none. */
+static int prefill(struct cuda *c, const struct token *token, int n, struct err *e)
+{
+    struct token left[PASS_TOKENS];
+    int kept = 0;
+
+    if (prefill_first(c, token, n, e))
+        return -1;
+    for (int t = 0; t < n; t++) {
+        if (!wants_head(&token[t]) && !watches_hidden(&token[t]))
+            continue;
+        if (kept != t && pass_move(&c->passes, kept, t, e))
+            return -1;
+        left[kept++] = token[t];
+    }
+    return (kept && prefill_rest(c, left, kept, e)) || device_wait(c->device, e) ? -1 : 0;
+}
+
 /* --- a step ---------------------------------------------------------------------------------------------------------- */
 
-static bool decodes(const struct engine_item *item) { return item->n == 1 && (item->logits || item->chosen) && !item->watch; }
+static bool decodes(const struct engine_item *item) { return item->n == 1 && (item->logits || item->chosen || item->top) && !item->watch; }
 
 int cuda_step(struct cuda *c, struct engine_item *item, size_t n, struct err *e)
 {
@@ -412,8 +477,8 @@ int cuda_profile(struct cuda *c, struct engine_item *item, struct cuda_part part
     *n = 0;
     if (take_pages(c, item, 1, e))
         return -1;
-    fill_params(c, &token, 1, NULL, 0);
-    int failed = raise_params(c, 1, e) || pass_layers(&pass, &c->passes, 1, e) || pass_head(&pass, &c->passes, 1, NULL, false, e);
+    fill_params(c, &token, 1, PASS_WHOLE, NULL, 0);
+    int failed = raise_params(c, 1, PASS_WHOLE, e) || pass_layers(&pass, &c->passes, 1, PASS_WHOLE, e) || pass_head(&pass, &c->passes, 1, NULL, 0, e);
     double all = 0;
     int runs = 0;
     for (bool warm = false; !failed && runs < PROFILE_RUNS && (!runs || all < PROFILE_US); warm = true) {

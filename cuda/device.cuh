@@ -51,6 +51,9 @@ GK_DEVICE uint32_t and_or(uint32_t a, uint32_t b, uint32_t c)
     return d;
 }
 GK_DEVICE void prefetch_l2(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define GK_NO_BF16                      /* Turing: its tensor cores know no bf16, and nothing else does */
+#else
 /* c += a b for a [16][16], b [16][8] of bf16; which lane has what: PTX, "Matrix fragments for mma.m16n8k16". */
 GK_DEVICE void mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
 {
@@ -71,6 +74,7 @@ GK_DEVICE uint32_t pack_bf16x2(float low, float high)
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
     return d;
 }
+#endif
 GK_DEVICE float f16_value(uint32_t bits)
 {
     float f;
@@ -92,9 +96,65 @@ GK_DEVICE void let_next_start()
 }
 /* What other blocks wrote: from the second cache. */
 GK_DEVICE float4 load_l2(const float *p) { return __ldcg((const float4 *)p); }
+GK_DEVICE float2 load_l2_pair(const float *p) { return __ldcg((const float2 *)p); }
 #endif
 
 GK_DEVICE float bf16_value(uint32_t bits) { return __uint_as_float(bits << 16); }
+
+/* --- the same without bf16 in the machine; tests/unit/cuda_shim.cpp holds them to the others ------------------------------ */
+
+GK_DEVICE uint32_t to_bf16(float f)
+{
+    const uint32_t b = __float_as_uint(f);
+    return (b & 0x7fffffffu) > 0x7f800000u ? (b >> 16) | 0x40 : (b + 0x7fff + (b >> 16 & 1)) >> 16;
+}
+GK_DEVICE uint32_t pack_by_hand(float low, float high) { return to_bf16(low) | to_bf16(high) << 16; }
+/* Right where a b + c needs no more bits than f32 has. */
+GK_DEVICE uint32_t fma_by_hand(uint32_t a, uint32_t b, uint32_t c)
+{
+    return pack_by_hand(fmaf(bf16_value(a), bf16_value(b), bf16_value(c)), fmaf(__uint_as_float(a & 0xffff0000), __uint_as_float(b & 0xffff0000), __uint_as_float(c & 0xffff0000)));
+}
+/* Lane 4 g + t needs rows g and g + 8, which its four neighbours have, and columns 2 t and 2 t + 1, which eight others have: the words go round.  Products are exact, their sums rounded
+ * before they meet c. */
+GK_DEVICE void mma_by_hand(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
+{
+    const int four = lane_id() & ~3, column = lane_id() % 4 * 8;
+    float sum[4] = {0, 0, 0, 0};
+#pragma unroll 1
+    for (int i = 0; i < 4; i++) {
+        const uint32_t low[2] = {__shfl_sync(ALL, a0, four + i), __shfl_sync(ALL, a2, four + i)}, high[2] = {__shfl_sync(ALL, a1, four + i), __shfl_sync(ALL, a3, four + i)};
+        const uint32_t left[2] = {__shfl_sync(ALL, b0, column + i), __shfl_sync(ALL, b1, column + i)};
+        const uint32_t right[2] = {__shfl_sync(ALL, b0, column + 4 + i), __shfl_sync(ALL, b1, column + 4 + i)};
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const int shift = j % 2 ? 0 : 16;
+            const float x = __uint_as_float(low[j / 2] << shift & 0xffff0000), y = __uint_as_float(high[j / 2] << shift & 0xffff0000);
+            const float u = __uint_as_float(left[j / 2] << shift & 0xffff0000), v = __uint_as_float(right[j / 2] << shift & 0xffff0000);
+            sum[0] = fmaf(x, u, sum[0]), sum[1] = fmaf(x, v, sum[1]), sum[2] = fmaf(y, u, sum[2]), sum[3] = fmaf(y, v, sum[3]);
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        c[k] += sum[k];
+}
+#ifdef GK_NO_BF16
+GK_DEVICE void mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) { mma_by_hand(c, a0, a1, a2, a3, b0, b1); }
+GK_DEVICE uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) { return fma_by_hand(a, b, c); }
+GK_DEVICE uint32_t pack_bf16x2(float low, float high) { return pack_by_hand(low, high); }
+#endif
+
+/* --- teams ------------------------------------------------------------------------------------------------------------- */
+
+/* A team is the whole block, or a warp. */
+template <bool BLOCK> GK_DEVICE int rank_in_team() { return BLOCK ? (int)threadIdx.x : lane_id(); }
+template <bool BLOCK> GK_DEVICE int team_size() { return BLOCK ? GK_THREADS : 32; }
+template <bool BLOCK> GK_DEVICE void team_sync()
+{
+    if (BLOCK)
+        __syncthreads();
+    else
+        __syncwarp();
+}
 
 GK_DEVICE float warp_sum(float x)
 {

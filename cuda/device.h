@@ -31,6 +31,8 @@ int device_up(struct device *d, void *to, const void *from, size_t n, struct err
 int device_down(struct device *d, void *to, const void *from, size_t n, struct err *e) MUST_CHECK;
 int device_copy(struct device *d, void *to, const void *from, size_t n, struct err *e) MUST_CHECK;      /* within the device */
 int device_launch(struct device *d, const struct gk_launch *l, struct err *e) MUST_CHECK;
+/* Brings a kernel's code to the device, before a launch of it is recorded. */
+int device_prepare(struct device *d, const struct gk_launch *l, struct err *e) MUST_CHECK;
 int device_wait(struct device *d, struct err *e) MUST_CHECK;
 /* The same kernel alone, and how long it took. */
 int device_timed(struct device *d, const struct gk_launch *l, double *us, struct err *e) MUST_CHECK;

@@ -16,6 +16,7 @@ struct device {
     cudaEvent_t event[2];
     uint64_t launches, recorded;        /* recorded: in the graph that is being made */
     bool recording;
+    bool after_kernel;                  /* the stream's last work is a kernel: what follows one may start early */
 };
 
 static int failed(cudaError_t code, const char *what, struct err *e)
@@ -39,8 +40,8 @@ static int find(struct device *d, struct err *e)
         return err_set(e, EXIT_UNAVAILABLE, "no GPU is here (%s): use --device cpu", code == cudaSuccess ? "the driver lists none" : cudaGetErrorString(code));
     TRY(cudaSetDevice(0), "cannot be used");
     TRY(cudaGetDeviceProperties(&p, 0), "does not say what it is");
-    if (p.major < 8)
-        return err_set(e, EXIT_UNAVAILABLE, "%s has compute capability %d.%d: the kernels need 8.0 (bf16 tensor cores): use --device cpu", p.name, p.major, p.minor);
+    if (10 * p.major + p.minor < 75)
+        return err_set(e, EXIT_UNAVAILABLE, "%s has compute capability %d.%d: the kernels need 7.5: use --device cpu", p.name, p.major, p.minor);
     d->facts = (struct device_facts){.kind = "cuda", .memory = p.totalGlobalMem, .sms = p.multiProcessorCount};
     memcpy(d->facts.name, p.name, sizeof d->facts.name - 1);
     TRY(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "no stream");
@@ -159,27 +160,39 @@ const void *device_map(struct device *d, const void *host, size_t bytes, struct 
 
 int device_up(struct device *d, void *to, const void *from, size_t n, struct err *e)
 {
+    d->after_kernel = false;
     TRY(cudaMemcpyAsync(to, from, n, cudaMemcpyHostToDevice, d->stream), "a copy up");
     return 0;
 }
 
 int device_down(struct device *d, void *to, const void *from, size_t n, struct err *e)
 {
+    d->after_kernel = false;
     TRY(cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToHost, d->stream), "a copy down");
     return 0;
 }
 
 int device_copy(struct device *d, void *to, const void *from, size_t n, struct err *e)
 {
+    d->after_kernel = false;
     TRY(cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToDevice, d->stream), "a copy");
     return 0;
 }
 
 int device_launch(struct device *d, const struct gk_launch *l, struct err *e)
 {
-    const char *words = gk_cuda_launch(l, d->stream);
+    const char *words = gk_cuda_launch(l, d->stream, d->after_kernel);
 
+    d->after_kernel = true;
     *(d->recording ? &d->recorded : &d->launches) += 1;
+    return words ? err_set(e, EXIT_UNAVAILABLE, "the GPU: kernel %s: %s", l->label, words) : 0;
+}
+
+int device_prepare(struct device *d, const struct gk_launch *l, struct err *e)
+{
+    const char *words = gk_cuda_load(l);
+
+    (void)d;
     return words ? err_set(e, EXIT_UNAVAILABLE, "the GPU: kernel %s: %s", l->label, words) : 0;
 }
 
@@ -196,6 +209,7 @@ int device_timed(struct device *d, const struct gk_launch *l, double *us, struct
     for (int i = 0; i < 2; i++)
         if (!d->event[i])
             TRY(cudaEventCreate(&d->event[i]), "no event");
+    d->after_kernel = false;
     TRY(cudaEventRecord(d->event[0], d->stream), "no time");
     if (device_launch(d, l, e))
         return -1;
@@ -210,6 +224,7 @@ int device_record(struct device *d, struct err *e)
 {
     TRY(cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal), "no graph begins");
     d->recording = true;
+    d->after_kernel = false;
     d->recorded = 0;
     return 0;
 }
@@ -237,6 +252,7 @@ struct device_graph *device_recorded(struct device *d, struct err *e)
 
 int device_replay(struct device *d, struct device_graph *g, struct err *e)
 {
+    d->after_kernel = false;
     TRY(cudaGraphLaunch(g->exec, d->stream), "a graph does not start");
     d->launches += g->launches;
     return 0;

@@ -1,4 +1,8 @@
-/* cuda/device.h on this process's memory: the kernels run in the host shim, one after another. */
+/* cuda/device.h on this process's memory: the kernels run in the host shim, one after another.
+ *
+ * As late as a GPU may: what is enqueued is done when somebody waits for it, not before.  So host memory that is changed too early shows in the results, and memory that is not
+ * pinned is refused.
+ */
 #include "cuda/device.h"
 #include <stdlib.h>
 #include <string.h>
@@ -8,14 +12,17 @@
 #define ROOM ((uint64_t)256 << 20)      /* what device_unused() says: tests need no more, and learn what happens when it is not enough */
 
 struct op { bool copy; void *to; const void *from; size_t n; struct gk_launch launch; };
-struct device_graph { struct op *op; size_t n; struct device_graph *next; };
+struct ops { struct op *op; size_t n; };
+struct owned { void *p; uint64_t bytes; bool pinned; };
+struct device_graph { struct ops ops; struct device_graph *next; };
 
 struct device {
     struct device_facts facts;
-    void **owned; size_t n_owned;
+    struct owned *owned; size_t n_owned;
     const void **lent; size_t n_lent;
     uint64_t used, launches;
     struct device_graph *graphs, *recording;
+    struct ops stream, lane[DEVICE_LANES];      /* not done yet */
 };
 
 struct device *device_open(struct err *e)
@@ -32,16 +39,19 @@ void device_close(struct device *d)
     if (!d)
         return;
     for (size_t i = 0; i < d->n_owned; i++)
-        gk_host_free(d->owned[i]);
+        gk_host_free(d->owned[i].p);
     for (size_t i = 0; i < d->n_lent; i++)
         gk_host_unlend(d->lent[i]);
     free(d->lent);
     while (d->graphs) {
         struct device_graph *g = d->graphs;
         d->graphs = g->next;
-        free(g->op);
+        free(g->ops.op);
         free(g);
     }
+    for (int i = 0; i < DEVICE_LANES; i++)
+        free(d->lane[i].op);
+    free(d->stream.op);
     free(d->owned);
     free(d);
 }
@@ -50,14 +60,24 @@ const struct device_facts *device_facts(const struct device *d) { return &d->fac
 uint64_t device_unused(struct device *d) { return d->used < ROOM ? ROOM - d->used : 0; }
 uint64_t device_launches(const struct device *d) { return d->launches; }
 
-static void *own(struct device *d, uint64_t bytes, const char *name)
+static void *own(struct device *d, uint64_t bytes, bool pinned)
 {
-    void *p = gk_host_alloc(bytes ? bytes : 1, name);
+    void *p = gk_host_alloc(bytes ? bytes : 1, pinned ? "pinned memory" : "device memory");
 
     if (!p)
         return NULL;
     d->owned = xreallocarray(d->owned, d->n_owned + 1, sizeof *d->owned);
-    return d->owned[d->n_owned++] = p;
+    d->owned[d->n_owned++] = (struct owned){p, bytes, pinned};
+    return p;
+}
+
+/* Does it lie in memory of this kind? */
+static bool owns(const struct device *d, const void *p, size_t n, bool pinned)
+{
+    for (size_t i = 0; i < d->n_owned; i++)
+        if (d->owned[i].pinned == pinned && (uintptr_t)p - (uintptr_t)d->owned[i].p <= d->owned[i].bytes && n <= d->owned[i].bytes - ((uintptr_t)p - (uintptr_t)d->owned[i].p))
+            return true;
+    return false;
 }
 
 static void no_room(struct device *d, uint64_t bytes, struct err *e)
@@ -67,7 +87,7 @@ static void no_room(struct device *d, uint64_t bytes, struct err *e)
 
 void *device_alloc(struct device *d, uint64_t bytes, struct err *e)
 {
-    void *p = bytes <= device_unused(d) ? own(d, bytes, "device memory") : NULL;
+    void *p = bytes <= device_unused(d) ? own(d, bytes, false) : NULL;
 
     if (!p)
         no_room(d, bytes, e);
@@ -78,7 +98,7 @@ void *device_alloc(struct device *d, uint64_t bytes, struct err *e)
 
 void *device_pinned(struct device *d, size_t bytes, struct err *e)
 {
-    void *p = own(d, bytes, "pinned memory");
+    void *p = own(d, bytes, true);
 
     if (!p)
         no_room(d, bytes, e);
@@ -106,32 +126,56 @@ static int run(struct device *d, const struct op *op, struct err *e)
     return fault ? err_set(e, EXIT_BUG, "kernel %s: %s", op->launch.label, fault) : 0;
 }
 
-static int enqueue(struct device *d, const struct op *op, struct err *e)
+static void append(struct ops *to, const struct op *op)
 {
-    struct device_graph *g = d->recording;
+    to->op = xreallocarray(to->op, to->n + 1, sizeof *to->op);
+    to->op[to->n++] = *op;
+}
 
-    if (!g)
-        return run(d, op, e);
-    g->op = xreallocarray(g->op, g->n + 1, sizeof *g->op);
-    g->op[g->n++] = *op;
+/* All that has been enqueued, in order. */
+static int run_all(struct device *d, struct ops *ops, struct err *e)
+{
+    int failed = 0;
+
+    for (size_t i = 0; i < ops->n && !failed; i++)
+        failed = run(d, &ops->op[i], e);
+    ops->n = 0;
+    return failed;
+}
+
+static int copy(struct device *d, struct ops *ops, void *to, const void *from, size_t n, bool to_pinned, bool from_pinned, struct err *e)
+{
+    if (!owns(d, to, n, to_pinned) || !owns(d, from, n, from_pinned))
+        return err_set(e, EXIT_BUG, "a copy of %zu bytes from or to memory of the wrong kind", n);
+    append(ops, &(struct op){.copy = true, .to = to, .from = from, .n = n});
+    return 0;
+}
+static struct ops *current(struct device *d) { return d->recording ? &d->recording->ops : &d->stream; }
+
+int device_up(struct device *d, void *to, const void *from, size_t n, struct err *e) { return copy(d, current(d), to, from, n, false, true, e); }
+int device_down(struct device *d, void *to, const void *from, size_t n, struct err *e) { return copy(d, current(d), to, from, n, true, false, e); }
+int device_copy(struct device *d, void *to, const void *from, size_t n, struct err *e) { return copy(d, current(d), to, from, n, false, false, e); }
+int device_launch(struct device *d, const struct gk_launch *l, struct err *e)
+{
+    (void)e;
+    append(current(d), &(struct op){.launch = *l});
     return 0;
 }
 
-int device_up(struct device *d, void *to, const void *from, size_t n, struct err *e) { return enqueue(d, &(struct op){.copy = true, .to = to, .from = from, .n = n}, e); }
-int device_down(struct device *d, void *to, const void *from, size_t n, struct err *e) { return device_up(d, to, from, n, e); }
-int device_copy(struct device *d, void *to, const void *from, size_t n, struct err *e) { return device_up(d, to, from, n, e); }
-int device_launch(struct device *d, const struct gk_launch *l, struct err *e) { return enqueue(d, &(struct op){.launch = *l}, e); }
-
-int device_wait(struct device *d, struct err *e)
+int device_prepare(struct device *d, const struct gk_launch *l, struct err *e)
 {
-    (void)d, (void)e;
+    (void)d, (void)l, (void)e;
     return 0;
 }
+
+int device_wait(struct device *d, struct err *e) { return run_all(d, &d->stream, e); }
 
 int device_timed(struct device *d, const struct gk_launch *l, double *us, struct err *e)
 {
+    if (device_wait(d, e))
+        return -1;
     const double start = clock_seconds();
-    const int failed = device_launch(d, l, e);
+    const int failed = device_launch(d, l, e) || device_wait(d, e);
 
     *us = 1e6 * (clock_seconds() - start);
     return failed;
@@ -156,21 +200,11 @@ struct device_graph *device_recorded(struct device *d, struct err *e)
 
 int device_replay(struct device *d, struct device_graph *g, struct err *e)
 {
-    for (size_t i = 0; i < g->n; i++)
-        if (run(d, &g->op[i], e))
-            return -1;
+    (void)e;
+    for (size_t i = 0; i < g->ops.n; i++)
+        append(&d->stream, &g->ops.op[i]);
     return 0;
 }
 
-int device_lane_up(struct device *d, int lane, void *to, const void *pinned, size_t n, struct err *e)
-{
-    (void)d, (void)lane, (void)e;
-    memcpy(to, pinned, n);
-    return 0;
-}
-
-int device_lane_wait(struct device *d, int lane, struct err *e)
-{
-    (void)d, (void)lane, (void)e;
-    return 0;
-}
+int device_lane_up(struct device *d, int lane, void *to, const void *pinned, size_t n, struct err *e) { return copy(d, &d->lane[lane], to, pinned, n, false, true, e); }
+int device_lane_wait(struct device *d, int lane, struct err *e) { return run_all(d, &d->lane[lane], e); }

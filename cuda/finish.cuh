@@ -55,8 +55,6 @@ template <bool BLOCK> GK_DEVICE float team_sum(float x, float *shared)
         sum += shared[i];
     return sum;
 }
-template <bool BLOCK> GK_DEVICE int rank_in_team() { return BLOCK ? (int)threadIdx.x : lane_id(); }
-template <bool BLOCK> GK_DEVICE int team_size() { return BLOCK ? GK_THREADS : 32; }
 
 /* Prepared vectors of one token's h [n]; the squares' sum is known. */
 template <bool BLOCK> GK_DEVICE void put_outs(const struct gk_out *out, int outs, const float *h, int n, float r, int token)
@@ -257,10 +255,10 @@ GK_DEVICE pair8 table_piece(const struct gk_table &t, int row, int piece)
     pair8 v;
 
     switch (t.kind) {
-    case GK_INT4_BF16: case GK_INT4_F16: {
+    case GK_INT4_BF16: case GK_INT4_F16: case GK_INT4_F32: {
         const uint32_t w = *(const uint32_t *)((const uint8_t *)t.data + at / 2);
-        const uint32_t bits = ((const uint16_t *)t.scale)[(size_t)row * (size_t)(t.cols / 32 >> t.scale_shift) + (size_t)(piece / 4 >> t.scale_shift)];
-        const float s = t.kind == GK_INT4_BF16 ? bf16_value(bits) : f16_value(bits);
+        const size_t group = (size_t)row * (size_t)(t.cols / 32 >> t.scale_shift) + (size_t)(piece / 4 >> t.scale_shift);
+        const float s = t.kind == GK_INT4_F32 ? ((const float *)t.scale)[group] : t.kind == GK_INT4_F16 ? f16_value(((const uint16_t *)t.scale)[group]) : bf16_value(((const uint16_t *)t.scale)[group]);
 #pragma unroll
         for (int i = 0; i < 8; i++)
             v.v[i] = bf16_value(pack_bf16x2((float)((int)(w >> 4 * i & 15) - 8) * s, 0) & 0xffff);
@@ -274,11 +272,18 @@ GK_DEVICE pair8 table_piece(const struct gk_table &t, int row, int piece)
             v.v[i] = (t.kind == GK_INT8 ? (float)(int8_t)p[i] : __uint_as_float((p[i] & 0x80u) << 24 | (p[i] & 0x7fu) << 20) * 0x1p120f) * s;
         return v;
     }
+    case GK_F32: {
+        const float *p = (const float *)t.data + at;
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            v.v[i] = p[i];
+        return v;
+    }
     default: {
         const uint16_t *p = (const uint16_t *)t.data + at;
 #pragma unroll
         for (int i = 0; i < 8; i++)
-            v.v[i] = bf16_value(p[i]);
+            v.v[i] = t.kind == GK_F16 ? f16_value(p[i]) : bf16_value(p[i]);
         return v;
     }
     }
@@ -420,6 +425,153 @@ GK_DEVICE void finish_best(const struct gk_choice &f, int token, int blocks)
     b = better_of_warp(b);
     if (lane_id() == 0)
         f.best[token] = b;
+}
+
+/* --- the largest ------------------------------------------------------------------------------------------------------- */
+
+/* (value, id) as one number, the better one larger: of equal values the lower id.  Nobody: less than anybody. */
+GK_DEVICE uint64_t key_of(const struct gk_best &b)
+{
+    const uint32_t bits = __float_as_uint(b.value + 0.0f);      /* -0 is 0 */
+    return (uint64_t)(bits & 0x80000000u ? ~bits : bits | 0x80000000u) << 32 | ~(uint32_t)b.id;
+}
+GK_DEVICE struct gk_best best_of(uint64_t key)
+{
+    const uint32_t bits = (uint32_t)(key >> 32);
+    return {__uint_as_float(bits & 0x80000000u ? bits & 0x7fffffffu : ~bits), (int)~(uint32_t)key};
+}
+GK_DEVICE uint64_t nobody() { return key_of({-INFINITY, -1}); }
+
+struct top_room { unsigned bins[256]; uint64_t list[GK_TOP]; float word[WARPS]; unsigned n, unused; };
+
+/* The `want`th of a team's n keys, or a number between it and the next: as many as wanted are not less (nobody may be there several times).  A digit of 8 bits at a time. */
+template <bool BLOCK, class KEYS> GK_DEVICE uint64_t least_wanted(const KEYS &keys, int n, unsigned want, top_room &room)
+{
+    uint64_t least = 0, above = 0;
+
+    for (int shift = 56;; above |= (uint64_t)255 << shift, shift -= 8) {
+        for (int i = rank_in_team<BLOCK>(); i < 256; i += team_size<BLOCK>())
+            room.bins[i] = 0;
+        team_sync<BLOCK>();
+        for (int i = rank_in_team<BLOCK>(); i < n; i += team_size<BLOCK>()) {
+            const uint64_t key = keys(i);
+            if (!((key ^ least) & above))
+                atomicAdd(&room.bins[key >> shift & 255], 1u);
+        }
+        team_sync<BLOCK>();
+        /* Every warp counts for itself, from the last bin down: eight bins a lane. */
+        unsigned mine = 0;
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            mine += room.bins[255 - 8 * lane_id() - i];
+        unsigned upto = mine;
+        for (int i = 1; i < 32; i *= 2) {
+            const unsigned from = __shfl_sync(ALL, upto, lane_id() - i);
+            upto += lane_id() >= i ? from : 0;
+        }
+        const int lane = __ffs((int)__ballot_sync(ALL, upto >= want)) - 1;
+        unsigned before = __shfl_sync(ALL, upto - mine, lane);
+        int digit = 255 - 8 * lane;
+        for (; before + room.bins[digit] < want; digit--)
+            before += room.bins[digit];
+        least |= (uint64_t)(unsigned)digit << shift;
+        want -= before;
+        const bool found = room.bins[digit] == want || shift == 0;
+        team_sync<BLOCK>();
+        if (found)
+            return least;
+    }
+}
+
+/* The GK_TOP largest of a team's n keys into room.list, in no order; nobody where there are fewer. */
+template <bool BLOCK, class KEYS> GK_DEVICE void collect_top(const KEYS &keys, int n, top_room &room)
+{
+    const uint64_t least = least_wanted<BLOCK>(keys, n, (unsigned)min(n, GK_TOP), room);
+
+    for (int i = rank_in_team<BLOCK>(); i < GK_TOP; i += team_size<BLOCK>())
+        room.list[i] = nobody();
+    if (rank_in_team<BLOCK>() == 0)
+        room.n = 0;
+    team_sync<BLOCK>();
+    for (int i = rank_in_team<BLOCK>(); i < n; i += team_size<BLOCK>()) {
+        const uint64_t key = keys(i);
+        if (key >= least && key != nobody())
+            room.list[atomicAdd(&room.n, 1u)] = key;
+    }
+    team_sync<BLOCK>();
+}
+
+template <bool BLOCK> GK_DEVICE float team_most(float x, float *shared)
+{
+#pragma unroll
+    for (int i = 16; i > 0; i /= 2)
+        x = fmaxf(x, __shfl_xor_sync(ALL, x, i));
+    if (!BLOCK)
+        return x;
+    __syncthreads();
+    if (lane_id() == 0)
+        shared[warp_id()] = x;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < WARPS; i++)
+        x = fmaxf(x, shared[i]);
+    return x;
+}
+
+/* What this block has computed of one token's logits: rows of tiles that it walked, `run` rows at a time. */
+template <bool BLOCK> GK_DEVICE void leave_top_of(const struct gk_linear &a, int token, int run, int n, top_room &room)
+{
+    const float *y = a.y + (size_t)token * (size_t)a.ldy;
+    struct gk_top &to = a.f.choice.top_partial[(size_t)token * gridDim.x + blockIdx.x];
+    const auto row_of = [&](int i) { return ((int)blockIdx.x + i / run * (int)gridDim.x) * run + i % run; };
+    const auto keys = [&](int i) {
+        const int row = row_of(i);
+        return row < a.m[0].rows ? key_of({y[row], row}) : nobody();
+    };
+
+    collect_top<BLOCK>(keys, n, room);
+    float most = -INFINITY, sum = 0;
+    for (int i = rank_in_team<BLOCK>(); i < GK_TOP; i += team_size<BLOCK>()) {
+        to.best[i] = best_of(room.list[i]);
+        most = fmaxf(most, to.best[i].value);
+    }
+    most = team_most<BLOCK>(most, room.word);
+    for (int i = rank_in_team<BLOCK>(); i < n; i += team_size<BLOCK>())
+        sum += row_of(i) < a.m[0].rows ? expf(y[row_of(i)] - most) : 0;
+    sum = team_sum<BLOCK>(sum, room.word);
+    if (rank_in_team<BLOCK>() == 0)
+        to.most = most, to.sum = sum;
+}
+
+/* The blocks' lists of one token become one, in order. */
+template <bool BLOCK> GK_DEVICE void finish_top_of(const struct gk_choice &f, int token, int blocks, top_room &room)
+{
+    const struct gk_top *from = f.top_partial + (size_t)token * (size_t)blocks;
+    struct gk_top &to = f.top[token];
+    const auto keys = [&](int i) {
+        const float2 b = load_l2_pair((const float *)&from[i / GK_TOP].best[i % GK_TOP]);
+        return key_of({b.x, (int)__float_as_uint(b.y)});
+    };
+    float most = -INFINITY, sum = 0;
+
+    collect_top<BLOCK>(keys, blocks * GK_TOP, room);
+    for (int i = rank_in_team<BLOCK>(); i < GK_TOP; i += team_size<BLOCK>()) {
+        const uint64_t key = room.list[i];
+        int rank = 0;
+        for (int j = 0; j < GK_TOP; j++)
+            rank += room.list[j] > key || (room.list[j] == key && j < i);
+        to.best[rank] = best_of(key);
+    }
+    for (int i = rank_in_team<BLOCK>(); i < blocks; i += team_size<BLOCK>())
+        most = fmaxf(most, load_l2_pair(&from[i].most).x);
+    most = team_most<BLOCK>(most, room.word);
+    for (int i = rank_in_team<BLOCK>(); i < blocks; i += team_size<BLOCK>()) {
+        const float2 b = load_l2_pair(&from[i].most);
+        sum += b.y * expf(b.x - most);
+    }
+    sum = team_sum<BLOCK>(sum, room.word);
+    if (rank_in_team<BLOCK>() == 0)
+        to.most = most, to.sum = sum;
 }
 
 /* --- one group, for all its tokens -------------------------------------------------------------------------------------- */

@@ -6,7 +6,8 @@
  * Three ideas carry all kernels:
  * 1. Weights are the 16-row operand of mma.m16n8k16 (bf16, f32 sums), tokens the 8 columns: M = 1..8 costs what M = 1 does, a prompt's tokens are more columns.
  *    Every stored level is exact in bf16 (int4, int8, e4m3), and scales are applied to the f32 sums: value = level x scale, unrounded (or rounded to bf16, where asked for).  The sum over 32 columns of a group is
- *    formed before its scale, in the tensor core's order.
+ *    formed before its scale, in the tensor core's order.  A weight in f16 or f32 is the sum of two or three bf16 terms, exactly, and multiplied once for each.
+ *    Compute capability 7.5 has no such instruction: there the lanes exchange words and use fused multiply-adds, with the same products (device.cuh).
  * 2. Activations travel "prepared": x = hi + lo, two bf16 terms (relative error <= 2^-17), in the order that the next matrix's bytes come out of their words (gk_order).
  *    For 8 columns 8i .. 8i + 7: 8 hi, then 8 lo: 32 bytes.  A vector of n columns has room for gk_padded(n) columns; those past n are zero, always.
  * 3. The block that finishes last of a group of rows (a head, or all) does what needs them together: norms, rope, residual, argmax.  Counters are zero before and after a launch.
@@ -15,7 +16,8 @@
  * Where the GPU can (compute capability 9), a kernel starts while the one before still finishes: it loads its first weights, then waits for it (wait_for_previous).  So weights must not
  * be what a kernel just before has written.
  *
- * Sums have one fixed order for a given launch, so a result does not depend on timing.  Bound, each output of a linear: |y - exact| <= (2^-16 + (cols / 16 + 16) 2^-23) sum |w x|.
+ * Sums have one fixed order for a given launch, so a result does not depend on timing.  Bound, each output of a linear: |y - exact| <= (2^-16 + (n / 16 + 16) 2^-23) sum |w x|, n = cols, times
+ * two for weights in f16, times three in f32.
  *
  * K and V: bf16, zeroed when allocated, in pages of GK_PAGE positions, a pool a layer: page p of a layer at p * gk_page_values(): K as [kv_heads][GK_PAGE][head_dim], V as [kv_heads][head_dim][GK_PAGE].
  */
@@ -28,17 +30,17 @@
 extern "C" {
 #endif
 
-enum { GK_PAGE = 32, GK_SEGMENTS = 3, GK_OUTS = 3, GK_THREADS = 256, GK_MOST_HIDDEN = 6144, GK_END_BYTES = 64, GK_ROUTE_BYTES = 12320, GK_STRIPE = 128, GK_ATTEND_BYTES = 8544 };
-/* The *_BYTES are shared memory: of a linear's end, of routing, of attention before its rows. */
+enum { GK_PAGE = 32, GK_SEGMENTS = 3, GK_OUTS = 3, GK_THREADS = 256, GK_MOST_HIDDEN = 6144, GK_END_BYTES = 64, GK_ROUTE_BYTES = 12320, GK_STRIPE = 128, GK_ATTEND_BYTES = 8544, GK_TOP = 96, GK_TOP_BYTES = 14656 };
+/* The *_BYTES are shared memory: of a linear's end, of routing, of lists of the largest, of attention before its rows. */
 
-/* A matrix [rows, cols] as in the file, rows one after another, 16-byte aligned, cols a multiple of 32.  int4: two a byte, low half first, level + 8, one scale (16 bits) for
+/* A matrix [rows, cols] as in the file, rows one after another, 16-byte aligned, cols a multiple of 32.  int4: two a byte, low half first, level + 8, one scale (bf16, f16 or f32) for
  * every 32 << scale_shift columns; int8, e4m3: one f32 scale a row. */
-enum gk_kind { GK_INT4_BF16, GK_INT4_F16, GK_INT8, GK_FP8, GK_BF16 };
+enum gk_kind { GK_INT4_BF16, GK_INT4_F16, GK_INT4_F32, GK_INT8, GK_FP8, GK_BF16, GK_F16, GK_F32, GK_KINDS };
 struct gk_matrix { const void *data, *scale; int rows; };
 
-/* Order of columns within 8 (int4: 0 4 1 5 2 6 3 7; bytes: 0 2 1 3 4 6 5 7; bf16 and q: as they are). */
+/* Order of columns within 8 (int4: 0 4 1 5 2 6 3 7; bytes: 0 2 1 3 4 6 5 7; 16 and 32 bits and q: as they are). */
 enum gk_order { GK_PLAIN = 1, GK_BYTES = 2, GK_NIBBLES = 4 };
-static inline enum gk_order gk_order_of(enum gk_kind k) { return k == GK_BF16 ? GK_PLAIN : k == GK_INT8 || k == GK_FP8 ? GK_BYTES : GK_NIBBLES; }
+static inline enum gk_order gk_order_of(enum gk_kind k) { return k <= GK_INT4_F32 ? GK_NIBBLES : k <= GK_FP8 ? GK_BYTES : GK_PLAIN; }
 static inline int gk_padded(int n) { return (n + 127) / 128 * 128; }
 /* A prepared vector of one token is 2 * gk_padded(n) uint16_t. */
 
@@ -68,6 +70,8 @@ enum gk_epilogue {
 enum gk_finish { GK_NOTHING, GK_HEADS, GK_RESIDUAL, GK_EXPERTS, GK_PLE, GK_ROUTE, GK_BEST };
 
 struct gk_best { float value; int id; };
+/* The GK_TOP largest, falling, of equal ones the lower id first; fewer rows than that: then {-inf, -1}.  sum: of e^(value - most) over all rows. */
+struct gk_top { struct gk_best best[GK_TOP]; float most, sum; };
 
 /* Up to 8 (token, choice) pairs of one expert. */
 struct gk_job { int expert, n; struct { int token, choice; } at[8]; };
@@ -115,6 +119,8 @@ struct gk_choice {              /* argmax, banned ids left out; of equal ones th
     struct gk_best *best;               /* [tokens] */
     struct gk_best *partial;            /* [tokens][blocks]: blocks = the shaped launch's grid[0] */
     const int *banned; int n_banned;
+    struct gk_top *top;                 /* [tokens]: the largest of all, banned or not, which takes y; NULL = not wanted */
+    struct gk_top *top_partial;         /* [tokens][blocks], in no order */
 };
 
 /* Experts: the matrices come from tables by the jobs that GK_ROUTE made. */
@@ -148,14 +154,14 @@ struct gk_linear {
     int tiles, wpt;                             /* filled by gk_shape(): tiles of 16 rows, warps that share one */
 };
 
-/* Columns of the tensor core's tiles: 1, 4, 8 or 64 (linear.cu).  1: one token, int4 with a scale every 32 columns and an even number of them a row. */
+/* Columns of the tensor core's tiles: 1, 4, 8 or 64 (linear.cuh).  1: one token, int4 with a scale every 32 columns and an even number of them a row.  int4 with scales in f32 has no 64. */
 static inline int gk_columns(const struct gk_linear *a)
 {
     const int pairs = (!a->segments || a->cols % 64 == 0) && (!a->max_jobs || a->expert_cols % 64 == 0);
 
     if (a->tokens == 1 && (a->kind == GK_INT4_BF16 || a->kind == GK_INT4_F16) && !a->scale_shift && !a->rounded && pairs)
         return 1;
-    return a->tokens <= 4 ? 4 : a->tokens <= 8 || !a->segments ? 8 : 64;
+    return a->tokens <= 4 ? 4 : a->tokens <= 8 || !a->segments || a->kind == GK_INT4_F32 ? 8 : 64;
 }
 
 /* --- attention --------------------------------------------------------------------------------------------------------- */
@@ -213,8 +219,10 @@ struct gk_device { int sms; };
 /* The launch's grid and shared memory.  NULL, or what is wrong with its shapes.  Plain C: no device needed. */
 const char *gk_shape(struct gk_launch *l, const struct gk_device *d);
 
-/* Enqueue on a stream (a cudaStream_t); NULL or CUDA's words.  Only with nvcc. */
-const char *gk_cuda_launch(const struct gk_launch *l, void *stream);
+/* Enqueue on a stream (a cudaStream_t); NULL or CUDA's words.  follows: what the stream did last is a kernel of these, so this one may start early.  Only with nvcc. */
+const char *gk_cuda_launch(const struct gk_launch *l, void *stream, int follows);
+/* Brings the kernel's code to the GPU, so that its first launch needs nothing but launching: a graph may be recorded. */
+const char *gk_cuda_load(const struct gk_launch *l);
 /* Run to the end on the CPU; NULL or the first fault that was found (static text). */
 const char *gk_host_launch(const struct gk_launch *l);
 

@@ -12,18 +12,30 @@ static bool starts_early()
     return yes;
 }
 
-const char *gk_cuda_launch(const struct gk_launch *l, void *stream)
+static const void *kernel_of(const struct gk_launch *l, const void **argument)
 {
-    const void *kernel = nullptr, *argument = nullptr;
-
     switch (l->kernel) {
-    case GK_LINEAR: kernel = gk_linear_kernel(&l->a.linear), argument = &l->a.linear; break;
-    case GK_FINISH: kernel = gk_finish_kernel(), argument = &l->a.linear; break;
-    case GK_ATTEND: kernel = gk_attend_kernel(), argument = &l->a.attend; break;
-    case GK_EMBED: kernel = gk_embed_kernel(), argument = &l->a.embed; break;
-    case GK_PREPARE: kernel = gk_prepare_kernel(), argument = &l->a.prepare; break;
-    case GK_READ: kernel = gk_read_kernel(), argument = &l->a.read; break;
+    case GK_LINEAR: *argument = &l->a.linear; return gk_linear_kernel(&l->a.linear);
+    case GK_FINISH: *argument = &l->a.linear; return gk_finish_kernel();
+    case GK_ATTEND: *argument = &l->a.attend; return gk_attend_kernel();
+    case GK_EMBED: *argument = &l->a.embed; return gk_embed_kernel();
+    case GK_PREPARE: *argument = &l->a.prepare; return gk_prepare_kernel();
+    default: *argument = &l->a.read; return gk_read_kernel();
     }
+}
+
+const char *gk_cuda_load(const struct gk_launch *l)
+{
+    const void *argument;
+    cudaFuncAttributes f = {};
+    const cudaError_t e = cudaFuncGetAttributes(&f, kernel_of(l, &argument));
+
+    return e == cudaSuccess ? nullptr : cudaGetErrorString(e);
+}
+
+const char *gk_cuda_launch(const struct gk_launch *l, void *stream, int follows)
+{
+    const void *argument = nullptr, *const kernel = kernel_of(l, &argument);
     void *arguments[] = {(void *)argument};
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -34,7 +46,7 @@ const char *gk_cuda_launch(const struct gk_launch *l, void *stream)
     c.dynamicSmemBytes = l->shared;
     c.stream = (cudaStream_t)stream;
     c.attrs = &early;
-    c.numAttrs = starts_early() ? 1 : 0;
+    c.numAttrs = follows && starts_early() ? 1 : 0;
     const cudaError_t e = cudaLaunchKernelExC(&c, kernel, arguments);
     return e == cudaSuccess ? nullptr : cudaGetErrorString(e);
 }

@@ -10,29 +10,19 @@ static bool is_int4(const struct matrix *m) { return m->kind == W_INT4; }
 
 struct stored { enum gk_kind kind; int shift; };
 
-static int stored_as(const struct matrix *m, struct stored *s, struct err *e)
+/* As weights_load() has it for the GPU: 8-bit scales in f32, groups of a power of two times 32. */
+static struct stored stored_as(const struct matrix *m)
 {
-    static const char *const words = "run on the CPU only: use --device cpu";
+    static const enum gk_kind kinds[] = {[W_F32] = GK_F32, [W_BF16] = GK_BF16, [W_F16] = GK_F16, [W_INT4] = GK_INT4_F32, [W_INT8] = GK_INT8, [W_FP8] = GK_FP8};
+    struct stored s = {kinds[m->kind], 0};
 
-    *s = (struct stored){GK_BF16, 0};
-    switch (m->kind) {
-    case W_BF16:
-        return 0;
-    case W_INT8: case W_FP8:
-        s->kind = m->kind == W_INT8 ? GK_INT8 : GK_FP8;
-        return m->scale_type == ST_F32 ? 0 : err_set(e, EXIT_UNAVAILABLE, "8-bit weights with scales in 16 bits %s", words);
-    case W_INT4:
-        break;
-    default:
-        return err_set(e, EXIT_UNAVAILABLE, "weights in F16 or F32 %s", words);
-    }
-    const size_t blocks = m->cols / m->scales / 32;
-    if (m->scale_type == ST_F32 || (blocks & (blocks - 1)))
-        return err_set(e, EXIT_UNAVAILABLE, "int4 weights with scales in F32, or in groups of %zu, %s", m->cols / m->scales, words);
-    s->kind = m->scale_type == ST_BF16 ? GK_INT4_BF16 : GK_INT4_F16;
-    for (size_t b = blocks; b > 1; b /= 2)
-        s->shift++;
-    return 0;
+    if (!is_int4(m))
+        return s;
+    if (m->scale_type != ST_F32)
+        s.kind = m->scale_type == ST_BF16 ? GK_INT4_BF16 : GK_INT4_F16;
+    for (size_t b = m->cols / m->scales / 32; b > 1; b /= 2)
+        s.shift++;
+    return s;
 }
 
 static bool alike(const struct matrix *a, const struct matrix *b)
@@ -42,26 +32,16 @@ static bool alike(const struct matrix *a, const struct matrix *b)
 
 static struct gk_matrix gk_of(const struct matrix *m) { return (struct gk_matrix){m->data, m->scale, (int)m->rows}; }
 
-static enum gk_order order_of(const struct matrix *m)
-{
-    return m->kind == W_INT4 ? GK_NIBBLES : m->kind == W_INT8 || m->kind == W_FP8 ? GK_BYTES : GK_PLAIN;
-}
+static enum gk_order order_of(const struct matrix *m) { return gk_order_of(stored_as(m).kind); }
 
-static int check_layer(const struct passes *p, int i, struct err *e)
+static bool qkv_alike(const struct layer_weights *l) { return (!l->k.rows || alike(&l->q, &l->k)) && (!l->v.rows || alike(&l->q, &l->v)); }
+
+static int check_experts(const struct passes *p, int i, struct err *e)
 {
     const struct layer_weights *l = &p->w.layer[i];
-    const struct matrix *const all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down, &l->ple_gate, &l->ple_projection, &l->router};
-    struct stored s;
 
-    for (size_t j = 0; j < sizeof all / sizeof *all; j++)
-        if (all[j]->rows && stored_as(all[j], &s, e))
-            return -1;
-    if ((l->k.rows && !alike(&l->q, &l->k)) || (l->v.rows && !alike(&l->q, &l->v)) || !alike(&l->gate, &l->up))
-        return err_set(e, EXIT_UNAVAILABLE, "layer %d: q, k and v, or gate and up, are stored differently: use --device cpu", i);
     for (int x = 0; x < p->g->experts; x++)
-        if (stored_as(&l->expert_gate[x], &s, e) || stored_as(&l->expert_down[x], &s, e))
-            return -1;
-        else if (!alike(l->expert_gate, &l->expert_gate[x]) || !alike(l->expert_gate, &l->expert_up[x]) || !alike(l->expert_down, &l->expert_down[x]))
+        if (!alike(l->expert_gate, &l->expert_gate[x]) || !alike(l->expert_gate, &l->expert_up[x]) || !alike(l->expert_down, &l->expert_down[x]))
             return err_set(e, EXIT_UNAVAILABLE, "layer %d: expert %d is stored otherwise than expert 0: use --device cpu", i, x);
     return 0;
 }
@@ -96,11 +76,11 @@ static const struct prepared *of_width(const struct prepared *list, int n)
 
 static int q_wide(const struct gemma *g, int i) { return g->heads * g->layer[i].head_dim; }
 
-/* How many blocks share one token's positions: enough for two a multiprocessor, no more than there are stripes to see. */
-static int splits_of(const struct passes *p, int i)
+/* How many blocks share one token's positions: enough for two a multiprocessor, no more than there are stripes to see.  Up to 8 tokens each as if it were alone. */
+static int splits_of(const struct passes *p, int i, int tokens)
 {
     const struct gemma_layer *l = &p->g->layer[i];
-    const int groups = gk_head_groups(p->g->heads, l->kv_heads), stripes = l->full ? 64 : p->g->window / GK_STRIPE + 1;
+    const int groups = gk_head_groups(p->g->heads, l->kv_heads) * (tokens > 8 ? tokens : 1), stripes = l->full ? 64 : p->g->window / GK_STRIPE + 1;
     const int fair = (2 * p->shape.sms + groups - 1) / groups;
 
     return fair < stripes ? fair : stripes;
@@ -116,7 +96,10 @@ static void alloc_layers(struct passes *p, size_t *partial, size_t *counts, stru
         add_width(p, p->q, 2, PASS_TOKENS, q_wide(g, i), e);
         add_width(p, p->att, 2, PASS_TOKENS, q_wide(g, i), e);
         add_width(p, p->act, GK_SEGMENTS, PASS_TOKENS, l->mlp, e);
-        *partial = larger(gk_attend_partial(PASS_TOKENS, g->heads, l->kv_heads, l->head_dim, splits_of(p, i)), *partial);
+        for (int tokens = 8; tokens <= PASS_TOKENS; tokens++)
+            *partial = larger(gk_attend_partial(tokens, g->heads, l->kv_heads, l->head_dim, splits_of(p, i, tokens)), *partial);
+        if (!alike(&p->w.layer[i].gate, &p->w.layer[i].up))
+            p->ldy = (int)larger((size_t)l->mlp, (size_t)p->ldy);
         *counts = larger((size_t)gk_attend_groups(PASS_TOKENS, g->heads, l->kv_heads), larger(rows / (size_t)l->head_dim, *counts));
         p->ldy = (int)larger(rows, (size_t)p->ldy);
     }
@@ -147,6 +130,7 @@ static int alloc(struct passes *p, struct err *e)
     p->h = room(p, (size_t)PASS_TOKENS * (size_t)g->hidden, sizeof(float), e);
     p->y = room(p, (size_t)PASS_TOKENS * (size_t)p->ldy, sizeof(float), e);
     p->x = room_prepared(p, PASS_TOKENS, g->hidden, e);
+    p->x_again = room_prepared(p, PASS_TOKENS, g->hidden, e);
     if (g->ple || g->experts)
         p->x_other = room_prepared(p, PASS_TOKENS, g->hidden, e);
     p->partial = room(p, partial, sizeof(float), e);
@@ -160,7 +144,9 @@ static int alloc(struct passes *p, struct err *e)
     p->logits = room(p, (size_t)HEAD_TOKENS * (size_t)g->vocab, sizeof(float), e);
     p->best = room(p, HEAD_TOKENS, sizeof *p->best, e);
     p->best_partial = room(p, HEAD_TOKENS * blocks, sizeof *p->best_partial, e);
-    p->params = room(p, params_of(p, PASS_TOKENS).bytes, 1, e);
+    p->top = room(p, HEAD_TOKENS, sizeof *p->top, e);
+    p->top_partial = room(p, HEAD_TOKENS * blocks, sizeof *p->top_partial, e);
+    p->params = room(p, params_of(p, PASS_TOKENS, PASS_REST).end, 1, e);
     return e->code ? -1 : 0;
 }
 
@@ -280,34 +266,31 @@ static void find_ropes(struct passes *p)
     }
 }
 
-struct params params_of(const struct passes *p, int tokens)
+struct params params_of(const struct passes *p, int tokens, enum pass_reach reach)
 {
     const size_t t = (size_t)tokens;
-    struct params o = {.token = 0};
+    struct params o = {.start = reach == PASS_REST ? params_of(p, PASS_TOKENS, PASS_FIRST).end : 0};
 
-    o.bytes = t * sizeof(struct gk_token);
+    o.token = o.start;
+    o.end = o.token + t * sizeof(struct gk_token);
     for (int i = 0; i < p->ropes; i++) {
-        o.angles[i] = o.bytes;
-        o.bytes += t * 2 * (size_t)p->rope[i].pairs * sizeof(float);
+        o.angles[i] = o.end;
+        o.end += t * 2 * (size_t)p->rope[i].pairs * sizeof(float);
     }
-    o.from = o.bytes;
-    o.bytes += t * sizeof(int);
+    o.from = o.end;
+    o.end += t * sizeof(int);
     return o;
 }
 
 int passes_init(struct passes *p, struct device *d, const struct gemma *g, const struct weights *w, bool exact, bool ple_on_device, struct err *e)
 {
-    const struct matrix *const global[] = {&w->embed, &w->head, &w->ple_table, &w->ple_model_projection};
-    struct stored s;
-
     *p = (struct passes){.g = g, .w = *w, .device = d, .exact = exact, .shape = {device_facts(d)->sms}};
-    for (size_t i = 0; i < sizeof global / sizeof *global; i++)
-        if (global[i]->rows && stored_as(global[i], &s, e))
-            return -1;
     for (int i = 0; i < g->layers; i++) {
-        if (check_layer(p, i, e))
+        const struct layer_weights *l = &w->layer[i];
+        if (check_experts(p, i, e))
             return -1;
-        p->experts_apart |= g->experts && (!alike(&w->layer[i].gate, w->layer[i].expert_gate) || !alike(&w->layer[i].down, w->layer[i].expert_down));
+        p->experts_apart |= g->experts && (!alike(&l->gate, &l->up) || !alike(&l->gate, l->expert_gate) || !alike(&l->down, l->expert_down));
+        p->last_owner = g->layer[i].kv_from == i ? i : p->last_owner;
     }
     graph_make(&p->graph, g, p->experts_apart);
     find_ropes(p);
@@ -350,10 +333,8 @@ static struct gk_launch *add(struct making *m, const struct gk_launch *l)
 static struct gk_launch linear(const struct making *m, const char *label, const struct matrix *w, const uint16_t *x, int ldx)
 {
     struct gk_launch l = {.kernel = GK_LINEAR, .label = label, .bytes = matrix_bytes(w)};
-    struct stored s;
-    struct err none = {0};
+    const struct stored s = stored_as(w);
 
-    (void)stored_as(w, &s, &none);      /* passes_init looked */
     l.a.linear = (struct gk_linear){.kind = s.kind, .scale_shift = s.shift, .rounded = m->p->exact, .tokens = m->tokens, .cols = (int)w->cols, .x = x, .ldx = ldx, .m = {gk_of(w)}, .segments = 1,
         .epilogue = GK_STORE, .y = m->p->y, .ldy = m->p->ldy, .eps = (float)m->p->g->eps, .count = m->p->count, .token = tokens_of(m)};
     return l;
@@ -418,11 +399,9 @@ static void embed(struct making *m)
 {
     const struct passes *p = m->p;
     const struct matrix *w = &p->w.embed;
-    struct stored s;
-    struct err none = {0};
+    const struct stored s = stored_as(w);
     struct gk_launch l = {.kernel = GK_EMBED, .label = "embed", .bytes = (uint64_t)m->tokens * matrix_row_bytes(w)};
 
-    (void)stored_as(w, &s, &none);
     l.a.embed = (struct gk_embed){.tokens = m->tokens, .table = {s.kind, w->data, w->scale, (int)w->cols, s.shift}, .token = tokens_of(m),
         .scale = (float)sqrt((double)p->g->hidden), .eps = (float)p->g->eps, .h = p->h, .outs = 1};
     l.a.embed.out[0] = out_for(p, p->x, &p->w.layer[0].q, p->w.layer[0].input_norm);
@@ -438,10 +417,8 @@ static void per_layer(struct making *m)
     const struct passes *p = m->p;
     const struct matrix *table = &p->w.ple_table;
     struct gk_launch l = linear(m, "ple", &p->w.ple_model_projection, p->x_other, p->ldx);
-    struct stored s;
-    struct err none = {0};
+    const struct stored s = stored_as(table);
 
-    (void)stored_as(table, &s, &none);
     l.a.linear.finish = GK_PLE;
     l.a.linear.group_rows = p->g->ple;
     l.a.linear.f.ple = (struct gk_ple){.n = p->g->ple, .groups = p->g->layers, .scale = (float)(1 / sqrt((double)p->g->hidden)), .w = p->w.ple_projection_norm,
@@ -454,6 +431,37 @@ static struct gk_cache cache_of(const struct making *m)
     const struct pages_layer *l = &m->p->pages->layer[m->layer];
 
     return (struct gk_cache){m->p->k, m->p->v, m->p->table + l->entry, (int)m->p->pages->ld, l->ring};
+}
+
+/* A layer's normed input for this matrix: x, or where x has another one's order, made again from the stream. */
+static const uint16_t *input_again(struct making *m, const struct matrix *w, const struct matrix *first, const float *norm)
+{
+    const struct passes *p = m->p;
+    struct gk_launch l = {.kernel = GK_PREPARE, .label = "prepare"};
+
+    if (order_of(w) == order_of(first))
+        return p->x;
+    l.a.prepare = (struct gk_prepare){.tokens = m->tokens, .n = p->g->hidden, .eps = (float)p->g->eps, .h = p->h, .outs = 1};
+    l.a.prepare.out[0] = out_for(p, p->x_again, w, norm);
+    add(m, &l);
+    return p->x_again;
+}
+
+/* q, k and v, which are stored differently, one by one into y; then what finishes them. */
+static void qkv_apart(struct making *m, struct gk_launch *l)
+{
+    const struct layer_weights *w = weights_of(m);
+    const struct matrix *const part[] = {&w->q, &w->k, &w->v};
+    size_t row = 0;
+
+    for (int i = 0; i < l->a.linear.segments; row += part[i++]->rows) {
+        struct gk_launch one = linear(m, "qkv", part[i], input_again(m, part[i], &w->q, w->input_norm), m->p->ldx);
+        one.a.linear.y += row;
+        add(m, &one);
+    }
+    l->kernel = GK_FINISH;
+    l->bytes = 0;
+    add(m, l);
 }
 
 static void qkv(struct making *m)
@@ -475,7 +483,10 @@ static void qkv(struct making *m)
     l.a.linear.f.heads = (struct gk_heads){.head_dim = g->head_dim, .heads = p->g->heads, .kv_heads = owner ? g->kv_heads : 0, .v_is_k = g->v_is_k, .v_norm = p->g->v_norm,
         .q_norm = w->q_norm, .k_norm = w->k_norm, .angles = (const float *)(p->params + m->at.angles[rope]), .pairs = p->rope[rope].pairs, .q = q->x,
         .ldq = 2 * gk_padded(q->n), .cache = cache_of(m)};
-    add_finished(m, &l);
+    if (qkv_alike(w))
+        add_finished(m, &l);
+    else
+        qkv_apart(m, &l);
 }
 
 static void attention(struct making *m)
@@ -487,7 +498,7 @@ static void attention(struct making *m)
     struct gk_launch l = {.kernel = GK_ATTEND, .label = "attention"};
 
     l.a.attend = (struct gk_attend){.tokens = m->tokens, .heads = p->g->heads, .kv_heads = g->kv_heads, .head_dim = g->head_dim, .window = g->full ? 0 : p->g->window,
-        .scale = (float)p->g->score_scale, .q = q->x, .ldq = 2 * gk_padded(q->n), .cache = cache_of(m), .token = tokens_of(m), .splits = splits_of(p, m->layer),
+        .scale = (float)p->g->score_scale, .q = q->x, .ldq = 2 * gk_padded(q->n), .cache = cache_of(m), .token = tokens_of(m), .splits = splits_of(p, m->layer, m->tokens),
         .partial = p->partial, .count = p->count, .out = {att->x, 2 * gk_padded(att->n), order_of(&w->o), 1, NULL}, .ahead = {ahead_of(&w->o), ahead_of(&w->gate)}};
     add(m, &l);
 }
@@ -554,6 +565,17 @@ static struct gk_launch experts_alone(const struct making *m, const char *label,
     return l;
 }
 
+/* up, which is stored differently, into y, for the gate to take it from there. */
+static void up_apart(struct making *m, struct gk_launch *gate)
+{
+    const struct layer_weights *w = weights_of(m);
+    struct gk_launch up = linear(m, "gate_up", &w->up, input_again(m, &w->up, &w->gate, w->pre_mlp_norm), m->p->ldx);
+
+    add(m, &up);
+    gate->a.linear.epilogue = GK_GATE_BY;
+    gate->a.linear.by = up.a.linear.y, gate->a.linear.ldby = up.a.linear.ldy;
+}
+
 static void gate_up(struct making *m)
 {
     const struct passes *p = m->p;
@@ -561,8 +583,12 @@ static void gate_up(struct making *m)
     const struct prepared *act = of_width(p->act, layer_of(m)->mlp);
     struct gk_launch l = linear(m, "gate_up", &w->gate, p->x, p->ldx);
 
-    add_segment(&l, &w->up);
-    l.a.linear.epilogue = GK_GATED;
+    if (alike(&w->gate, &w->up)) {
+        add_segment(&l, &w->up);
+        l.a.linear.epilogue = GK_GATED;
+    } else {
+        up_apart(m, &l);
+    }
     l.a.linear.act = (struct gk_out){act->x, 2 * gk_padded(act->n), order_of(&w->down), 1, NULL};
     l.a.linear.act_n = act->n;
     if (p->g->experts && !apart(m))
@@ -623,19 +649,27 @@ static void ple_out(struct making *m)
     add_finished(m, &l);
 }
 
-int pass_layers(struct pass *to, const struct passes *p, int tokens, struct err *e)
+/* Whether a pass of this reach holds a node. */
+static bool reaches(const struct passes *p, enum pass_reach reach, const struct graph_node *node)
+{
+    const bool first = node->layer < p->last_owner || (node->layer == p->last_owner && node->part == PART_QKV);
+
+    return reach == PASS_WHOLE || first == (reach == PASS_FIRST);
+}
+
+int pass_layers(struct pass *to, const struct passes *p, int tokens, enum pass_reach reach, struct err *e)
 {
     static void (*const makers[PARTS])(struct making *) = {
         [PART_EMBED] = embed, [PART_PLE] = per_layer, [PART_QKV] = qkv, [PART_ATTENTION] = attention, [PART_O] = output, [PART_ROUTER] = router, [PART_GATE_UP] = gate_up,
         [PART_DOWN] = down, [PART_PLE_GATE] = ple_gate, [PART_PLE_OUT] = ple_out,
     };
-    struct making m = {.to = to, .p = p, .tokens = tokens, .at = params_of(p, tokens), .e = e};
+    struct making m = {.to = to, .p = p, .tokens = tokens, .at = params_of(p, tokens, reach), .e = e};
 
     *to = (struct pass){0};
     for (size_t i = 0; i < p->graph.n; i++) {
         const struct graph_node *node = &p->graph.node[i];
         m.layer = node->layer;
-        if (!makers[node->part])        /* experts that stand apart come with gate_up and down; the head is pass_head()'s */
+        if (!makers[node->part] || !reaches(p, reach, node))        /* experts that stand apart come with gate_up and down; the head is pass_head()'s */
             continue;
         makers[node->part](&m);
         to->end[node->layer + 1] = to->n;
@@ -643,13 +677,23 @@ int pass_layers(struct pass *to, const struct passes *p, int tokens, struct err 
     return e->code ? -1 : 0;
 }
 
-int pass_head(struct pass *to, const struct passes *p, int tokens, const struct pass_rows *rows, bool logits, struct err *e)
+int pass_move(const struct passes *p, int to, int from, struct err *e)
+{
+    const struct prepared *q = of_width(p->q, q_wide(p->g, p->last_owner));
+    const size_t hidden = (size_t)p->g->hidden, wide = 2 * (size_t)gk_padded(q->n), flat = (size_t)p->g->ple * (size_t)p->g->layers, a = (size_t)to, b = (size_t)from;
+
+    return device_copy(p->device, p->h + a * hidden, p->h + b * hidden, hidden * sizeof *p->h, e) ||
+        device_copy(p->device, q->x + a * wide, q->x + b * wide, wide * sizeof *q->x, e) ||
+        (flat && device_copy(p->device, p->ple + a * flat, p->ple + b * flat, flat * sizeof *p->ple, e)) ? -1 : 0;
+}
+
+int pass_head(struct pass *to, const struct passes *p, int tokens, const struct pass_rows *rows, int wants, struct err *e)
 {
     struct making m = {.to = to, .p = p, .tokens = tokens, .e = e};
     const struct matrix *w = &p->w.head;
 
     if (rows) {
-        const size_t from = params_of(p, rows->tokens).from + (size_t)rows->first * sizeof(int);
+        const size_t from = params_of(p, rows->tokens, PASS_REST).from + (size_t)rows->first * sizeof(int);
         struct gk_launch l = {.kernel = GK_PREPARE, .label = "prepare"};
         l.a.prepare = (struct gk_prepare){.tokens = tokens, .n = p->g->hidden, .eps = (float)p->g->eps, .h = p->h, .from = (const int *)(p->params + from), .outs = 1};
         l.a.prepare.out[0] = out_for(p, p->x, w, p->w.norm);
@@ -657,11 +701,12 @@ int pass_head(struct pass *to, const struct passes *p, int tokens, const struct 
     }
     struct gk_launch l = linear(&m, "head", w, p->x, p->ldx);
     l.a.linear.epilogue = GK_HEAD;
-    l.a.linear.y = logits ? p->logits : NULL;
+    l.a.linear.y = wants ? p->logits : NULL;
     l.a.linear.ldy = p->g->vocab;
     l.a.linear.softcap = (float)p->g->softcap;
     l.a.linear.finish = GK_BEST;
-    l.a.linear.f.choice = (struct gk_choice){.best = p->best, .partial = p->best_partial, .banned = p->banned, .n_banned = p->n_banned};
+    l.a.linear.f.choice = (struct gk_choice){.best = p->best, .partial = p->best_partial, .banned = p->banned, .n_banned = p->n_banned,
+        .top = wants & PASS_TOP ? p->top : NULL, .top_partial = p->top_partial};
     add(&m, &l);
     return e->code ? -1 : 0;
 }

@@ -6,7 +6,7 @@ enum { WARPS = GK_THREADS / 32, BLOCKS_AN_SM = 2, MAX_CHOICES = 1024 };
 static int up(int n, int by) { return (n + by - 1) / by; }
 
 /* Columns that a warp takes at a time: 64 bytes of a row. */
-static int chunk_columns(enum gk_kind k) { return k == GK_BF16 ? 32 : k == GK_INT8 || k == GK_FP8 ? 64 : 128; }
+static int chunk_columns(enum gk_kind k) { return k == GK_F32 ? 16 : k == GK_BF16 || k == GK_F16 ? 32 : k == GK_INT8 || k == GK_FP8 ? 64 : 128; }
 
 /* Rounds of the grid, each as long as a warp's chunks and the summing-up, which is about one more. */
 static long cost(int tiles, int chunks, int wpt, int blocks) { return (long)up(tiles, WARPS / wpt * blocks) * (up(chunks, wpt) + 1); }
@@ -39,6 +39,8 @@ static const char *check_linear(const struct gk_linear *a)
         return "more hidden columns than a block keeps";
     if (a->finish == GK_ROUTE && (a->f.route.experts > GK_THREADS || a->tokens * a->f.route.top_k > MAX_CHOICES))
         return "too many experts, or choices";
+    if (a->finish == GK_BEST && a->f.choice.top && (!a->y || !a->f.choice.top_partial || a->segments != 1))
+        return "the largest are chosen from logits that are kept";
     return NULL;
 }
 
@@ -60,8 +62,9 @@ static const char *shape_linear(struct gk_launch *l, const struct gk_device *d)
     l->grid[1] = (unsigned)(a->segments ? up(a->tokens, columns) : 1);
     l->grid[2] = 1;
     l->shared = GK_END_BYTES + (columns == 64 ? WARPS * 16 * 64 * 4 : 2 * WARPS * 16 * 8 * 4);
-    if (a->finish == GK_ROUTE && l->shared < GK_END_BYTES + GK_ROUTE_BYTES)
-        l->shared = GK_END_BYTES + GK_ROUTE_BYTES;
+    const unsigned end = GK_END_BYTES + (a->finish == GK_ROUTE ? GK_ROUTE_BYTES : a->finish == GK_BEST && a->f.choice.top ? GK_TOP_BYTES : 0);
+    if (l->shared < end)
+        l->shared = end;
     return NULL;
 }
 

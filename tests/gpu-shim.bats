@@ -101,6 +101,116 @@ TABLE
     done
 }
 
+# One edit of every tensor whose name ends so.
+edit_all() {    # FILE ENDING OPERATION
+    st_header "$1" | jq -r --arg ending "$2" 'to_entries[] | select((.key | endswith($ending)) and .value.shape) | .key' > names
+    [ -s names ]
+    while read -r name; do "$TOOLS/st-mutate" "$1" "$3" "$name"; done < names
+}
+# What the CPU makes of the build b, the shim makes too, exactly computed and fast, up to near ties; logits within a bound.
+as_cpu() {      # DIR-OF-PROMPTS [BOUND]
+    prompts "$1" | head -n 2 | jq -c '.max_tokens = 5' > in
+    for math in fast exact; do
+        shim --model b --batch 2 --math $math --logits h.st < in > out
+        with_logprobs < in | gpu-decode -q --device cpu --model b --batch 2 --math $math --logits c.st > cpu
+        equal_or_near_tie out cpu
+        close_to "$(max_diff h.st:logits.p0 c.st:logits.p0)" 0 "${2:-0.5}"
+    done
+}
+
+@test "every way of storing weights that the CPU loads: f16, f32, int4 with scales in f32 or one a row, 8 bits with scales in 16" {
+    need_program ct-pack emb-untie
+    dir=$(golden gemma3-nano)
+    for how in half widen; do
+        rm -rf b && cp -r "$dir" b && chmod -R u+w b
+        edit_all b/model.safetensors .weight $how
+        as_cpu "$dir" || { echo "in weights, $how"; return 1; }
+    done
+    for how in int8:thin fp8:thin emb4:widen emb4:first; do
+        dir=$(golden "$([ $how = emb4:first ] && echo e4b-nano || echo gemma3-nano)")
+        rm -rf b
+        "$ROOT/pipelines/${how%:*}" "$dir" b 2> build.err
+        edit_all b/model.safetensors .weight_scale "${how#*:}"
+        if [ $how = emb4:first ]; then
+            jq '(.. | objects | select(has("group_size"))) |= (.group_size = null | .strategy = "channel")' b/config.json > c.json && mv c.json b/config.json
+        fi
+        as_cpu "$dir" 1 || { echo "in $how"; return 1; }       # weights are not the model's any more, and larger
+    done
+}
+
+# The text build b of DIR with the modules that match in 16 bits, each by itself, in a second file: no loader that fuses would take it.
+leave_some() {  # DIR ERE
+    rm -rf b
+    "$ROOT/pipelines/text" "$1" b 2> build.err
+    mv b/model.safetensors b/model-00001-of-00002.safetensors
+    st-extract --text-only --select "$2" "$1" > b/model-00002-of-00002.safetensors
+    rm -f b/MANIFEST.sha256
+    st_header b/model-00002-of-00002.safetensors | jq -r 'keys[] | select(endswith(".weight"))' > left
+    [ -s left ]
+    while read -r name; do
+        for part in packed scale shape; do "$TOOLS/st-mutate" b/model-00001-of-00002.safetensors drop "${name}_$part"; done
+    done < left
+    jq --rawfile left left '.quantization_config.ignore += ($left | rtrimstr("\n") | split("\n") | map(rtrimstr(".weight")))' b/config.json > c.json && mv c.json b/config.json
+    for i in 1 2; do st_header b/model-0000$i-of-00002.safetensors | jq --arg f model-0000$i-of-00002.safetensors '[keys[] | select(. != "__metadata__") | {(.): $f}] | add'; done |
+        jq -s '{metadata: {total_size: 0}, weight_map: add}' > b/model.safetensors.index.json
+}
+
+@test "a layer whose q, k and v, or gate and up, are stored differently takes more kernels and writes what the CPU writes" {
+    need_program ct-pack
+    while read -r size more where; do
+        dir=$(golden "$size")
+        leave_some "$dir" "$where"
+        as_cpu "$dir" || { echo "in $size"; return 1; }
+        jq -cn '{id: 1, prompt_ids: [range(2; 42)], max_tokens: 3, ignore_eos: true}' > in
+        shim --model b < in > out
+        with_logprobs < in | gpu-decode -q --device cpu --model b > cpu
+        equal_or_near_tie out cpu
+        "$PROGRAMS/gpu-decode" --device cuda --model b --bench --prompt 9 --gen 2 > bench 2> err
+        holds ".kernels == .kernels_run_per_step and .kernels == $(jq .kernels_run_per_step <("$PROGRAMS/gpu-decode" --device cuda --model "$dir" --bench --prompt 9 --gen 2 2> err)) + $more" bench
+    done << 'TABLE'
+gemma3-nano 19 layers\.[01]\.(self_attn\.v_proj|mlp\.up_proj)|layers\.2\.(self_attn\.q_proj|mlp\.gate_proj)
+26b-nano 18 layers\.1\.(self_attn\.k_proj|mlp\.up_proj)
+TABLE
+}
+
+@test "sampled tokens and log probabilities come from the largest logits alone: as the CPU's, up to near ties, in any batch" {
+    for size in e2b-nano gemma3-nano; do
+        dir=$(golden $size)
+        jq -cn '{id: 1, prompt_ids: [range(2; 14)], max_tokens: 12, ignore_eos: true, temperature: 1, top_k: 64, top_p: 0.95, seed: 3, logprobs: true, top_logprobs: 5},
+            {id: 2, prompt_ids: [3, 9], max_tokens: 12, ignore_eos: true, temperature: 0.7, top_k: 8, min_p: 0.05, seed: 4, logprobs: true, top_logprobs: 20},
+            {id: 3, prompt_ids: [5], max_tokens: 12, min_tokens: 6, temperature: 0, logprobs: true, top_logprobs: 2},
+            {id: 4, prompt_ids: [7, 8], max_tokens: 12, ignore_eos: true, temperature: 1, seed: 5, logprobs: true, top_logprobs: 3},
+            {id: 5, prompt_ids: [7, 8], max_tokens: 12, ignore_eos: true}' > in
+        shim --model "$dir" --batch 5 < in > out
+        shim --model "$dir" --batch 1 < in > alone
+        diff <(tokens out) <(tokens alone)
+        jq -c '.logit_bias = {"1": 0}' in | shim --model "$dir" --batch 5 > all      # that takes all logits to the CPU
+        diff <(tokens out) <(tokens all) || { echo "in $size"; return 1; }
+        off=$(jq -n --slurpfile a out --slurpfile b all '[range(4) as $i | range($b[$i].logprobs | length) as $k | $a[$i].logprobs[$k] as $x | $b[$i].logprobs[$k] as $y |
+            ($x.logprob - $y.logprob | fabs), ([$x.top_logprobs[].logprob] | . == (sort | reverse) | if . then 0 else 9 end),
+            (($x.top_logprobs | length) - ($y.top_logprobs | length) | fabs), ([$x.top_logprobs[].token_id] | if . == [$y.top_logprobs[].token_id] then 0 else 9 end)] | max')
+        close_to "$off" 0 1e-4
+        # one draw of these lies so near a boundary that the CPU's, whose logits are a little off, is another
+        [ -z "${Q4_ON_GPU:-}" ] || continue
+        gpu-decode -q --device cpu --model "$dir" < in > cpu
+        diff <(jq -c '.token_ids[:9]' out) <(jq -c '.token_ids[:9]' cpu) || { echo "in $size"; return 1; }
+    done
+}
+
+@test "of a prompt only the tokens asked for go on after the last layer with K/V of its own" {
+    dir=$(golden e2b-nano)
+    jq -cn '{id: 1, prompt_ids: [range(2; 202)], max_tokens: 4, ignore_eos: true}' > in
+    jq -cn '{id: 2, prompt_ids: [range(3; 60)], max_tokens: 4, ignore_eos: true}' >> in
+    shim --model "$dir" --batch 2 < in > out
+    shim --model "$dir" --batch 2 --logits h.st --trace t.st < in > all        # all tokens are asked for
+    diff <(tokens out) <(tokens all)
+    gpu-decode -q --device cpu --model "$dir" --batch 2 --logits c.st --trace u.st < in > cpu
+    diff <(tokens out) <(tokens cpu)
+    close_to "$(max_diff h.st:logits.2 c.st:logits.2)" 0 0.5
+    layers=$(jq '.text_config.num_hidden_layers // .num_hidden_layers' "$dir/config.json")
+    close_to "$(max_diff t.st:hidden.2.$layers u.st:hidden.2.$layers)" 0 0.5
+}
+
 @test "past the window and around the ring of pages: as the CPU; the per-layer table on the GPU changes no bit" {
     dir=$(golden e2b-nano)
     jq -cn '{id: 1, prompt_ids: [range(2; 242)], max_tokens: 12, ignore_eos: true}' > in

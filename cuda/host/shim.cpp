@@ -372,13 +372,17 @@ enum how { READ, WRITE, ATOMIC };
 /* Whole models three times as fast, for the tests whose question is another. */
 const bool unwatched = getenv("Q4_SHIM_UNWATCHED");
 
-[[maybe_unused]] void watch(uintptr_t p, size_t n, how h)
+[[maybe_unused]] void watch(uintptr_t p, size_t n, how h, bool aligned = true)
 {
     if (!inside || unwatched)
         return;
     const fiber &f = fibers[running];
     if (p - (uintptr_t)f.stack < STACK)
         return;
+    if (aligned && p % n) {
+        fault("misaligned: %s of %zu bytes at %p", h == READ ? "read" : "write", n, (void *)p);
+        stop();
+    }
     region *r = find(p);
     if (!r) {
         if (h == READ && p >= (uintptr_t)__executable_start && p < (uintptr_t)end)
@@ -415,6 +419,12 @@ const bool unwatched = getenv("Q4_SHIM_UNWATCHED");
 
 unsigned char *shim_dynamic() { return dynamic; }
 int shim_lane() { return running % 32; }
+void shim_misaligned(const void *p, unsigned n, bool write)
+{
+    fault("misaligned: %s of %u bytes at %p", write ? "write" : "read", n, p);
+    if (inside)
+        stop();
+}
 void shim_barrier(const char *file, int line) { wait(AT_BARRIER, file, line); }
 
 const uint32_t *shim_exchange(shim_op op, unsigned mask, uint32_t word, const char *file, int line)
@@ -444,14 +454,14 @@ extern "C" {
 #define ACCESS(n) \
     void __tsan_read##n(void *p) { watch((uintptr_t)p, n, READ); } \
     void __tsan_write##n(void *p) { watch((uintptr_t)p, n, WRITE); } \
-    void __tsan_unaligned_read##n(void *p) { watch((uintptr_t)p, n, READ); } \
-    void __tsan_unaligned_write##n(void *p) { watch((uintptr_t)p, n, WRITE); }
+    void __tsan_unaligned_read##n(void *p) { watch((uintptr_t)p, n, READ, false); } \
+    void __tsan_unaligned_write##n(void *p) { watch((uintptr_t)p, n, WRITE, false); }
 ACCESS(1) ACCESS(2) ACCESS(4) ACCESS(8) ACCESS(16)
 void __tsan_init() {}
 void __tsan_func_entry(void *) {}
 void __tsan_func_exit() {}
-void __tsan_read_range(void *p, size_t n) { watch((uintptr_t)p, n, READ); }
-void __tsan_write_range(void *p, size_t n) { watch((uintptr_t)p, n, WRITE); }
+void __tsan_read_range(void *p, size_t n) { watch((uintptr_t)p, n, READ, false); }
+void __tsan_write_range(void *p, size_t n) { watch((uintptr_t)p, n, WRITE, false); }
 uint32_t __tsan_atomic32_fetch_add(uint32_t *p, uint32_t v, int) { watch((uintptr_t)p, 4, ATOMIC); return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
 uint32_t __tsan_atomic32_fetch_xor(uint32_t *p, uint32_t v, int) { watch((uintptr_t)p, 4, ATOMIC); return __atomic_fetch_xor(p, v, __ATOMIC_RELAXED); }
 uint32_t __tsan_atomic32_exchange(uint32_t *p, uint32_t v, int) { watch((uintptr_t)p, 4, ATOMIC); return __atomic_exchange_n(p, v, __ATOMIC_RELAXED); }

@@ -3,7 +3,7 @@
  * A fiber runs until it waits: at a barrier, or in an operation of its warp (shuffle, vote, mma, __syncwarp), which takes place when all 32 lanes have come to it.
  * What is found (host/shim.cpp): lanes or threads that wait at different places or have ended while others wait (divergence); and, where the compiler
  * reports every access (-fsanitize=thread without its library; not under ASan, which finds the strays its own way): access outside registered memory, the block's shared
- * memory, the thread's own stack and the program's constants; two threads at one byte, one of them writing, with no barrier between them and not both atomic.  The first
+ * memory, the thread's own stack and the program's constants, or at an address that is no multiple of its size; two threads at one byte, one of them writing, with no barrier between them and not both atomic.  The first
  * fault ends the launch.
  */
 #ifndef CUDA_HOST_SHIM_H
@@ -24,10 +24,30 @@
 #define __shared__ static __attribute__((section("gk_shared")))
 #define GK_DYNAMIC(name) unsigned char *const name = shim_dynamic()
 
-struct uint2 { uint32_t x, y; };
-struct alignas(16) uint4 { uint32_t x, y, z, w; };
-struct alignas(16) float4 { float x, y, z, w; };
-struct alignas(8) float2 { float x, y; };
+/* A GPU reads and writes these whole, at multiples of their size; this machine does not mind, so every copy looks. */
+void shim_misaligned(const void *p, unsigned n, bool write);
+static inline void shim_aligned(const void *p, unsigned n, bool write)
+{
+    __asm__("" : "+r"(p));              /* the compiler knows what a type's alignment ought to be */
+    if ((uintptr_t)p % n)
+        shim_misaligned(p, n, write);
+}
+#define SHIM_VECTOR(name, T, size, members, parameters, initial, copied, assigned) \
+    struct alignas(size) name { \
+        T members; \
+        name() = default; \
+        name parameters : initial {} \
+        name(const name &o) : copied {} \
+        name &operator=(const name &o) { shim_aligned(&o, size, false), shim_aligned(this, size, true); assigned; return *this; } \
+    }
+#define SHIM_LIST(...) __VA_ARGS__
+#define SHIM_2(name, T) SHIM_VECTOR(name, T, 8, SHIM_LIST(x, y), (T a, T b), SHIM_LIST(x(a), y(b)), SHIM_LIST(x((shim_aligned(&o, 8, false), o.x)), y(o.y)), SHIM_LIST(x = o.x, y = o.y))
+#define SHIM_4(name, T) SHIM_VECTOR(name, T, 16, SHIM_LIST(x, y, z, w), (T a, T b, T c, T d), SHIM_LIST(x(a), y(b), z(c), w(d)), \
+    SHIM_LIST(x((shim_aligned(&o, 16, false), o.x)), y(o.y), z(o.z), w(o.w)), SHIM_LIST(x = o.x, y = o.y, z = o.z, w = o.w))
+SHIM_2(uint2, uint32_t);
+SHIM_4(uint4, uint32_t);
+SHIM_2(float2, float);
+SHIM_4(float4, float);
 static inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
 static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
 static inline float2 make_float2(float x, float y) { return {x, y}; }
@@ -108,6 +128,7 @@ static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 static inline int min(int a, int b) { return a < b ? a : b; }
 static inline int max(int a, int b) { return a > b ? a : b; }
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
+static inline int __ffs(int x) { return __builtin_ffs(x); }
 static inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t s)
 {
     const uint64_t both = (uint64_t)y << 32 | x;
@@ -123,6 +144,13 @@ static inline uint32_t shim_to_bf16(float f)
 }
 static inline uint4 load_weights(const void *p) { return *(const uint4 *)p; }
 static inline float4 load_l2(const float *p) { return *(const float4 *)p; }
+static inline float2 load_l2_pair(const float *p)
+{
+    float v[2];
+    shim_aligned(p, 8, false);
+    memcpy(v, p, 8);
+    return {v[0], v[1]};
+}
 static inline uint32_t load_word32(const uint32_t *p) { return *p; }
 static inline uint32_t load_word16(const uint16_t *p) { return *p; }
 static inline uint32_t and_or(uint32_t a, uint32_t b, uint32_t c) { return (a & b) | c; }

@@ -39,7 +39,7 @@ static double time_of(const std::function<void()> &run, struct gk_launch &flush)
     must(cudaEventCreate(&from), "event");
     must(cudaEventCreate(&to), "event");
     for (float &m : ms) {
-        must(gk_cuda_launch(&flush, nullptr));
+        must(gk_cuda_launch(&flush, nullptr, 0));
         must(cudaEventRecord(from), "event");
         run();
         must(cudaEventRecord(to), "event");
@@ -100,7 +100,7 @@ int main(int argc, char **argv)
     must(gk_shape(&product, &d));
 
     printf("%s, %d x %d, %.1f MB\n", p.name, rows, cols, (double)bytes / 1e6);
-    const double plain = (double)(n / 2) / time_of([&] { must(gk_cuda_launch(&read, nullptr)); }, flush) / 1e3;
+    const double plain = (double)(n / 2) / time_of([&] { must(gk_cuda_launch(&read, nullptr, 0)); }, flush) / 1e3;
     printf("%-20s %34.0f GB/s\n", "plain read", plain);
     for (int v = 0; v <= LAB_VERSIONS; v++) {
         struct lab_gemv g = {data, scale, x, y, rows, cols};
@@ -108,7 +108,7 @@ int main(int argc, char **argv)
         memset(y, 0, (size_t)rows * sizeof *y);
         const double us = time_of([&] {
             if (v == LAB_VERSIONS)
-                must(gk_cuda_launch(&product, nullptr));
+                must(gk_cuda_launch(&product, nullptr, 0));
             else
                 must(cudaLaunchKernel((const void *)lab_versions[v].kernel, dim3((unsigned)((rows + lab_versions[v].rows - 1) / lab_versions[v].rows)), dim3(GK_THREADS), arguments, 0, 0),
                     "launch");

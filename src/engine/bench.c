@@ -45,7 +45,7 @@ static double prefill(struct engine *en, const struct run *r, struct err *e)
     for (size_t s = 0; s < r->batch; s++)
         for (long at = 0; at < r->prompt; at += ENGINE_STEP_TOKENS) {
             const long n = r->prompt - at < ENGINE_STEP_TOKENS ? r->prompt - at : ENGINE_STEP_TOKENS;
-            struct engine_item item = {r->seq[s], r->ids + at, (size_t)n, NULL, NULL, at + n == r->prompt ? r->chosen : NULL};
+            struct engine_item item = {.seq = r->seq[s], .ids = r->ids + at, .n = (size_t)n, .chosen = at + n == r->prompt ? r->chosen : NULL};
             if (engine_step(en, &item, 1, e))
                 return -1;
         }
@@ -55,7 +55,7 @@ static double prefill(struct engine *en, const struct run *r, struct err *e)
 /* Seconds of every token's step, and bytes a second of the plain reads between them, one for READ_EVERY tokens. */
 static int decode(struct engine *en, struct run *r, double *seconds, double *read, long gen, struct err *e)
 {
-    struct engine_item *item = xcalloc(r->batch, sizeof *item), first = {r->seq[0], r->ids, 1, NULL, NULL, r->chosen};
+    struct engine_item *item = xcalloc(r->batch, sizeof *item), first = {.seq = r->seq[0], .ids = r->ids, .n = 1, .chosen = r->chosen};
     int failed;
 
     r->parts = engine_profile(en, &first, e);
@@ -65,7 +65,7 @@ static int decode(struct engine *en, struct run *r, double *seconds, double *rea
             read[i / READ_EVERY] = read_speed(en);
         const double start = now();
         for (size_t s = 0; s < r->batch; s++)
-            item[s] = (struct engine_item){r->seq[s], r->ids + (size_t)i % (size_t)r->prompt, 1, NULL, NULL, r->chosen + s};
+            item[s] = (struct engine_item){.seq = r->seq[s], .ids = r->ids + (size_t)i % (size_t)r->prompt, .n = 1, .chosen = r->chosen + s};
         const uint64_t kernels = engine_kernels_run(en);
         failed = engine_step(en, item, r->batch, e);
         seconds[i] = now() - start;

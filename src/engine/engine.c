@@ -297,6 +297,7 @@ long engine_kv_tokens(const struct engine *en, long n)
     return en->cuda ? (long)ceil((double)engine_kv_bytes(en, n) / full) : n;
 }
 
+bool engine_makes_top(const struct engine *en) { return en->cuda; }
 uint64_t engine_kernels_run(const struct engine *en) { return en->cuda ? cuda_kernels_run(en->cuda) : 0; }
 
 struct read_job { const uint8_t *from; size_t n; atomic_uint_fast64_t sum; };

@@ -83,6 +83,12 @@ struct engine_watch {
     int (*hidden)(void *arg, long position, int layer, const float *row, struct err *e);    /* [hidden]; layer 0 = after the embedding, i + 1 = after layer i; may be NULL */
 };
 
+/* The largest logits after a token, falling, of equal ones the lower id first, suppressed ones among them; and the log of the sum of exp over all logits. */
+#define ENGINE_TOP 96
+struct engine_top { size_t n; int id[ENGINE_TOP]; float logit[ENGINE_TOP]; double log_sum; };
+/* Whether steps fill them: on a GPU, where all logits would have to come up the bus. */
+bool engine_makes_top(const struct engine *en);
+
 /* A run of tokens appended to one sequence. A step holds each sequence at most once. */
 struct engine_item {
     struct seq *seq;
@@ -92,6 +98,7 @@ struct engine_item {
     const struct engine_watch *watch;   /* NULL = none */
     int *chosen;            /* the id with the largest logit after the last token, of equal ones the lowest, suppressed ones left out; -1 when there is none.  NULL = not
                                wanted */
+    struct engine_top *top; /* only where engine_makes_top(); NULL = not wanted */
 };
 
 /* Reads the weights' bytes of one token once, on all threads, and does nothing with them; the bytes read.  What decoding is measured against. */

@@ -8,6 +8,7 @@ struct gen {
     struct seq *seq;
     const struct engine_watch *watch;
     float *logits, *raw;                /* raw: before anything changed them, for logprobs */
+    struct engine_top *top;             /* instead of these, where the largest are enough and the device finds them */
     int *scratch;
     bool plain;                         /* the largest logit wins, and nobody asks for more: the device may choose */
     int chosen;
@@ -22,6 +23,18 @@ struct gen {
     int end_stop;                       /* index into r.stop, -1 = none */
 };
 
+/* Whether the ENGINE_TOP largest logits decide all that is asked: the token, with those that may not be chosen among them, and log probabilities. */
+static bool top_is_enough(const struct gen *g)
+{
+    const struct sampling *s = &g->r.sampling;
+    const long wanted = s->temperature > 0 ? s->top_k : 1;
+    size_t suppressed, ends;
+
+    (void)engine_suppressed(g->en, &suppressed);
+    (void)engine_eos(g->en, &ends);
+    return engine_makes_top(g->en) && !s->n_bias && s->repetition_penalty == 1 && wanted > 0 && wanted + (long)suppressed + (g->r.min_tokens ? (long)ends : 0) <= ENGINE_TOP;
+}
+
 struct gen *gen_new(struct engine *en, const struct request *r)
 {
     struct gen *g = xcalloc(1, sizeof *g);
@@ -32,11 +45,14 @@ struct gen *gen_new(struct engine *en, const struct request *r)
     g->end_token = g->end_stop = -1;
     const struct sampling *s = &r->sampling;
     g->plain = s->temperature <= 0 && r->logprobs < 0 && !r->min_tokens && !s->n_bias && s->repetition_penalty == 1;
-    if (!g->plain)
+    const bool top = !g->plain && top_is_enough(g);
+    if (top)
+        g->top = xcalloc(1, sizeof *g->top);
+    if (!g->plain && !top)
         g->logits = xcalloc(vocab, sizeof *g->logits);
-    if (r->logprobs >= 0)
+    if (r->logprobs >= 0 && !top)
         g->raw = xcalloc(vocab, sizeof *g->raw);
-    if (r->sampling.temperature > 0)
+    if (r->sampling.temperature > 0 && !top)
         g->scratch = xcalloc(2 * vocab, sizeof *g->scratch);
     g->history = xreallocarray(NULL, r->n_ids + (size_t)r->max_tokens, sizeof *g->history);
     memcpy(g->history, r->ids, r->n_ids * sizeof *g->history);
@@ -57,6 +73,7 @@ void gen_free(struct gen *g)
     seq_free(g->seq);
     free(g->logits);
     free(g->raw);
+    free(g->top);
     free(g->scratch);
     free(g->history);
     free(g->token);
@@ -78,11 +95,28 @@ bool gen_next(struct gen *g, size_t budget, struct engine_item *item)
     if (!g->seq)
         g->seq = seq_new(g->en, (long)g->r.n_ids + g->r.max_tokens);
     const size_t at = held(g), left = g->n_history - at, run = left < budget ? left : budget;
-    *item = (struct engine_item){g->seq, g->history + at, run, run == left ? g->logits : NULL, g->watch, g->plain && run == left ? &g->chosen : NULL};
+    *item = (struct engine_item){g->seq, g->history + at, run, run == left ? g->logits : NULL, g->watch, g->plain && run == left ? &g->chosen : NULL,
+        run == left ? g->top : NULL};
     return true;
 }
 
 /* --- choosing -------------------------------------------------------------------------------------------------------- */
+
+static int least(int a, size_t b) { return (size_t)a < b ? a : (int)b; }
+
+static void note_top(const struct gen *g, struct gen_token *t)
+{
+    const struct engine_top *top = g->top;
+
+    t->n_top = least(g->r.logprobs, top->n);
+    for (size_t i = 0; i < top->n; i++) {
+        const struct gen_alternative one = {top->id[i], (float)((double)top->logit[i] - top->log_sum)};
+        if (i < (size_t)t->n_top)
+            t->top[i] = one;
+        if (one.id == t->id)
+            t->logprob = one.logprob;
+    }
+}
 
 static void note_logprobs(const struct gen *g, struct gen_token *t)
 {
@@ -91,7 +125,7 @@ static void note_logprobs(const struct gen *g, struct gen_token *t)
     int top[MAX_TOP_LOGPROBS];
 
     t->logprob = (float)((double)g->raw[t->id] - sum);
-    t->n_top = (size_t)g->r.logprobs < vocab ? g->r.logprobs : (int)vocab;
+    t->n_top = least(g->r.logprobs, vocab);
     sample_top(g->raw, vocab, top, (size_t)t->n_top);
     for (int i = 0; i < t->n_top; i++)
         t->top[i] = (struct gen_alternative){top[i], (float)((double)g->raw[top[i]] - sum)};
@@ -108,7 +142,8 @@ static int choose(struct gen *g, struct err *e)
     banned[1].id = engine_eos(g->en, &banned[1].n);
     if (g->raw)
         memcpy(g->raw, g->logits, vocab * sizeof *g->raw);
-    const int id = g->plain ? g->chosen : sample_token(&g->r.sampling, g->logits, vocab, banned, no_end ? 2 : 1, seen, g->r.seed, g->n, g->scratch);
+    const int id = g->plain ? g->chosen : g->top ? sample_of_largest(&g->r.sampling, g->top->id, g->top->logit, g->top->n, banned, no_end ? 2 : 1, g->r.seed, g->n) :
+        sample_token(&g->r.sampling, g->logits, vocab, banned, no_end ? 2 : 1, seen, g->r.seed, g->n, g->scratch);
     if (id < 0)
         return err_set(e, EXIT_DATA, "the model gives no usable logits at position %zu: its weights are damaged, or every token is forbidden", g->n_history);
     if ((g->n & (g->n - 1)) == 0)
@@ -117,6 +152,8 @@ static int choose(struct gen *g, struct err *e)
     *t = (struct gen_token){.id = id};
     if (g->raw)
         note_logprobs(g, t);
+    else if (g->top && g->r.logprobs >= 0)
+        note_top(g, t);
     g->history[g->n_history++] = id;
     return 0;
 }
@@ -263,7 +300,7 @@ json_t *gen_result(const struct gen *g, json_t *id)
 
     for (size_t i = 0; i < g->n; i++) {
         json_array_append_new(ids, json_integer(g->token[i].id));
-        if (g->raw)
+        if (g->r.logprobs >= 0)
             json_array_append_new(logprobs, logprob_json(&g->token[i]));
     }
     json_object_set(o, "id", id ? id : json_null());
@@ -273,7 +310,7 @@ json_t *gen_result(const struct gen *g, json_t *id)
     json_object_set_new(o, "completion_tokens", json_integer((json_int_t)g->n));
     json_object_set_new(o, "finish_reason", g->reason ? json_string(g->reason) : json_null());
     json_object_set_new(o, "stop_reason", gen_stop_reason(g));
-    if (g->raw)
+    if (g->r.logprobs >= 0)
         json_object_set_new(o, "logprobs", logprobs);
     else
         json_decref(logprobs);

@@ -179,6 +179,31 @@ int sample_token(const struct sampling *s, float *logits, size_t n, const struct
     return draw_token(&(struct draw){s, logits, logits[best]}, n, scratch, sample_uniform(seed, index));
 }
 
+static bool holds(const struct id_span *span, size_t n, int id)
+{
+    for (size_t b = 0; b < n; b++)
+        for (size_t i = 0; i < span[b].n; i++)
+            if (span[b].id[i] == id)
+                return true;
+    return false;
+}
+
+int sample_of_largest(const struct sampling *s, const int *id, const float *logit, size_t n, const struct id_span *banned, size_t n_banned, uint64_t seed, uint64_t index)
+{
+    float *left = xcalloc(n + 1, sizeof *left);         /* those that may be chosen, in their order */
+    int *scratch = xcalloc(3 * n + 1, sizeof *scratch), *of = scratch + 2 * n, chosen = -1;
+    size_t m = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (!holds(banned, n_banned, id[i]))
+            left[m] = logit[i], of[m++] = id[i];
+    if (m && left[0] > -INFINITY)       /* NaN is neither */
+        chosen = of[s->temperature == 0 ? 0 : draw_token(&(struct draw){s, left, left[0]}, m, scratch, sample_uniform(seed, index))];
+    free(left);
+    free(scratch);
+    return chosen;
+}
+
 /* --- log probabilities ----------------------------------------------------------------------------------------------- */
 
 double sample_log_sum(const float *logits, size_t n)

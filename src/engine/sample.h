@@ -25,6 +25,10 @@ struct id_span { const int *id; size_t n; };
 int sample_token(const struct sampling *s, float *logits, size_t n, const struct id_span *banned, size_t n_banned, struct id_span seen, uint64_t seed,
     uint64_t index, int *scratch);
 
+/* The same from the n largest logits alone, falling, of equal ones the lower id first, where no bias and no penalty changes them: enough of them are there when, besides those banned,
+ * top_k are, or one at temperature 0.  They stay. */
+int sample_of_largest(const struct sampling *s, const int *id, const float *logit, size_t n, const struct id_span *banned, size_t n_banned, uint64_t seed, uint64_t index);
+
 /* The first of the largest; -1 when one is NaN or all are -infinity. */
 int sample_largest(const float *logits, size_t n);
 

@@ -19,9 +19,11 @@
 /* One text tensor of the checkpoint under its text-only name. */
 struct named { char name[NAME]; const struct ckpt_entry *entry; bool used; };
 
+/* What the other memory's readers need of a scale: as wide as `size` bytes, and each so many times, one for every 32 columns; as it is stored: size 0, times 1. */
+struct growth { size_t size, times; };
 /* Bytes of one tensor and where they go. */
 enum place { HERE, AWAY, MAPPED };     /* this process's memory, the other memory, the file */
-struct transfer { const struct ckpt_entry *entry; uint8_t *to; enum place place; };
+struct transfer { const struct ckpt_entry *entry; uint8_t *to; enum place place; struct growth grow; };
 
 struct loader {
     struct weights *w;
@@ -141,6 +143,36 @@ static bool goes_away(const struct loader *l, const struct named *t)
     return l->memory && (l->memory->ple || gemma_classify(t->name) != GC_PLE);
 }
 
+static bool is_power_of_two(size_t n) { return n && !(n & (n - 1)); }
+
+/* 8-bit rows have scales in f32 there, and int4 groups hold a power of two times 32 columns. */
+static struct growth growth_of(const struct loader *l, const struct named *scale)
+{
+    struct growth grow = {0, 1};
+    char module[NAME - 16];
+    const char *end = strstr(scale->name, ".weight_scale");
+    const struct st_tensor *s = scale->entry->t;
+
+    if (!l->memory || !end)
+        return grow;
+    snprintf(module, sizeof module, "%.*s", (int)(end - scale->name), scale->name);
+    const struct named *packed = find_part(l, module, ".weight_packed");
+    if (!packed && s->dtype != ST_F32)
+        grow.size = sizeof(float);
+    if (packed && packed->entry->t->ndim == 2 && s->ndim == 2 && s->shape[1]) {
+        const size_t blocks = (size_t)(packed->entry->t->shape[1] / 4 / s->shape[1]);
+        grow.times = blocks && !is_power_of_two(blocks) ? blocks : 1;
+    }
+    return grow;
+}
+
+static uint64_t room_for(const struct loader *l, const struct named *t)
+{
+    const struct growth grow = growth_of(l, t);
+
+    return t->entry->t->nbytes * grow.times * (grow.size ? 2 : 1) + 64 + KERNEL_SLACK;
+}
+
 /* With room for tensors that nothing will use left out, since there it would cost. */
 static int ask_for_room(struct loader *l)
 {
@@ -149,7 +181,7 @@ static int ask_for_room(struct loader *l)
     for (size_t i = 0; i < l->n_named; i++) {
         const struct named *t = &l->named[i];
         if (goes_away(l, t) && !gemma_is_dead(l->g, disk_name(t)) && !(l->g->tied && gemma_classify(t->name) == GC_HEAD))
-            bytes += t->entry->t->nbytes + 64 + KERNEL_SLACK;
+            bytes += room_for(l, t);
     }
     l->away = l->memory->room(l->memory->arg, bytes, l->e);
     return l->away ? 0 : -1;
@@ -233,7 +265,7 @@ static int map_memory(struct loader *l)
         return -1;
     for (size_t i = 0; i < l->n_named; i++)
         if (!goes_away(l, &l->named[i]))
-            bytes += l->named[i].entry->t->nbytes + 64 + KERNEL_SLACK;
+            bytes += room_for(l, &l->named[i]);
     if (bytes > physical)
         return err_set(l->e, EXIT_TEMPFAIL, "%s: the weights take %.1f GB and this machine has %.1f GB of memory: use a smaller build", l->ckpt->path,
             (double)bytes / 1e9, (double)physical / 1e9);
@@ -252,7 +284,7 @@ static const uint8_t *add_transfer(struct loader *l, const struct named *t, uint
         l->cap_transfers = l->cap_transfers ? 2 * l->cap_transfers : 1024;
         l->transfer = xreallocarray(l->transfer, l->cap_transfers, sizeof *l->transfer);
     }
-    l->transfer[l->n_transfers++] = (struct transfer){t->entry, to, place};
+    l->transfer[l->n_transfers++] = (struct transfer){t->entry, to, place, growth_of(l, t)};
     return to;
 }
 
@@ -261,7 +293,7 @@ static const uint8_t *place_here(struct loader *l, const struct named *t)
 {
     uint8_t *to = l->at;
 
-    l->at += (t->entry->t->nbytes + KERNEL_SLACK + 63) / 64 * 64;
+    l->at += room_for(l, t) / 64 * 64;
     return add_transfer(l, t, to, HERE);
 }
 
@@ -273,7 +305,7 @@ static const uint8_t *place(struct loader *l, const struct named *t)
     if (!goes_away(l, t))
         return place_here(l, t);
     uint8_t *to = l->away;
-    l->away += (t->entry->t->nbytes + KERNEL_SLACK + 63) / 64 * 64;
+    l->away += room_for(l, t) / 64 * 64;
     return add_transfer(l, t, to, AWAY);
 }
 
@@ -299,7 +331,9 @@ static int scale_of(struct loader *l, const char *module, size_t scales, struct 
     m->scale_type = t->entry->t->dtype;
     if (m->scale_type != ST_BF16 && m->scale_type != ST_F16 && m->scale_type != ST_F32)
         return wrong_dtype(l, t, "BF16, F16 or F32");
-    m->scales = scales;
+    const struct growth grow = growth_of(l, t);
+    m->scale_type = grow.size ? ST_F32 : m->scale_type;
+    m->scales = scales * grow.times;
     /* Kernels take 16 at a time: what follows a row's last ones must be scales or zeros, which it is not in a file. */
     m->scale = l->shard && scales % 16 && scales > 1 ? place_here(l, t) : place(l, t);
     return 0;
@@ -618,21 +652,56 @@ static bool all_finite(enum st_dtype type, const uint8_t *p, size_t n)
     return !((bad | ((last & mask) + one)) & top);
 }
 
+/* A piece of a scale in the form that its readers need. */
+static void grow_scales(const struct growth *grow, enum st_dtype type, const uint8_t *from, size_t n, uint8_t *to)
+{
+    const size_t size = st_dtype_bits(type) / 8, wide = grow->size ? grow->size : size;
+
+    for (size_t i = 0; i < n; i += size) {
+        uint8_t one[sizeof(float)];
+        memcpy(one, from + i, size);
+        if (grow->size) {
+            uint16_t half;
+            memcpy(&half, one, sizeof half);
+            const float f = type == ST_BF16 ? bf16_to_f32(half) : f16_to_f32(half);
+            memcpy(one, &f, sizeof f);
+        }
+        for (size_t k = 0; k < grow->times; k++, to += wide)
+            memcpy(to, one, wide);
+    }
+}
+
+/* Its bytes, read or where they are mapped; NULL and e set when they cannot be read or hold no numbers. */
+static const uint8_t *read_bytes(const struct reading *r, const struct piece *p, uint8_t *to, struct err *e)
+{
+    const struct st_tensor *t = p->t->entry->t;
+
+    if (p->t->place != MAPPED && ckpt_read(r->l->ckpt, p->t->entry, p->offset, to, p->n, e))
+        return NULL;
+    if (all_finite(t->dtype, to, p->n))
+        return to;
+    (void)err_set(e, EXIT_DATA, "%s: %.120s holds NaN or infinity in the %zu bytes from %" PRIu64 ": the file is damaged", r->l->ckpt->path, t->name, p->n, p->offset);
+    return NULL;
+}
+
+static size_t grown(const struct transfer *t, size_t n) { return n * t->grow.times * (t->grow.size ? 2 : 1); }
+
 static void read_piece(void *arg, size_t i)
 {
     struct reading *r = arg;
     const struct piece *p = &r->piece[i];
-    const struct st_tensor *t = p->t->entry->t;
     const struct weights_memory *memory = r->l->memory;
     struct err e = {0};
 
     if (atomic_load(&r->failed))
         return;
-    uint8_t *lent = p->t->place == AWAY ? memory->lend(memory->arg) : NULL, *to = lent ? lent : p->t->to + p->offset;
-    if ((p->t->place == MAPPED || !ckpt_read(r->l->ckpt, p->t->entry, p->offset, to, p->n, &e)) && !all_finite(t->dtype, to, p->n))
-        (void)err_set(&e, EXIT_DATA, "%s: %.120s holds NaN or infinity in the %zu bytes from %" PRIu64 ": the file is damaged", r->l->ckpt->path, t->name, p->n, p->offset);
+    const size_t n = grown(p->t, p->n), at = grown(p->t, p->offset);
+    uint8_t *lent = p->t->place == AWAY ? memory->lend(memory->arg) : NULL, *to = lent ? lent : p->t->to + at, *apart = n == p->n ? NULL : xmalloc(p->n);
+    if (read_bytes(r, p, apart ? apart : to, &e) && apart)
+        grow_scales(&p->t->grow, p->t->entry->t->dtype, apart, p->n, to);
+    free(apart);
     struct err put = {0};
-    if (lent && memory->put(memory->arg, lent, p->t->to + p->offset, e.code ? 0 : p->n, &put) && !e.code)
+    if (lent && memory->put(memory->arg, lent, p->t->to + at, e.code ? 0 : n, &put) && !e.code)
         e = put;
     if (e.code && !atomic_exchange(&r->failed, 1))
         *r->e = e;
@@ -645,12 +714,13 @@ static int read_all(struct loader *l, struct par *par)
 
     for (size_t i = 0; i < l->n_transfers; i++) {
         const uint64_t bytes = l->transfer[i].entry->t->nbytes;
-        for (uint64_t at = 0; at < bytes; at += WEIGHTS_PIECE) {
+        const size_t most = WEIGHTS_PIECE / grown(&l->transfer[i], 1) / 64 * 64;
+        for (uint64_t at = 0; at < bytes; at += most) {
             if (n == cap) {
                 cap = cap ? 2 * cap : 1024;
                 piece = xreallocarray(piece, cap, sizeof *piece);
             }
-            piece[n++] = (struct piece){&l->transfer[i], at, (size_t)(bytes - at < WEIGHTS_PIECE ? bytes - at : WEIGHTS_PIECE)};
+            piece[n++] = (struct piece){&l->transfer[i], at, (size_t)(bytes - at < most ? bytes - at : most)};
         }
     }
     struct reading r = {.l = l, .piece = piece, .e = l->e};

@@ -50,17 +50,24 @@ static inline void free_all(void)
     owned.clear();
 }
 
+static inline bool is_int4(enum gk_kind k) { return k <= GK_INT4_F32; }
+static inline bool has_scale(enum gk_kind k) { return k <= GK_FP8; }
+static inline size_t row_bytes(enum gk_kind k, size_t cols) { return is_int4(k) ? cols / 2 : k == GK_F32 ? 4 * cols : has_scale(k) ? cols : 2 * cols; }
+static inline size_t scale_row_bytes(enum gk_kind k, size_t cols) { return is_int4(k) ? cols / 32 * (k == GK_INT4_F32 ? 4 : 2) : has_scale(k) ? 4 : 0; }
+/* bf16 terms that make one weight. */
+static inline int terms_of(enum gk_kind k) { return k == GK_F16 ? 2 : k == GK_F32 ? 3 : 1; }
+
 /* A matrix in device memory and what its weights are worth, unrounded. */
 struct weights { struct gk_matrix m; std::vector<double> value; int cols; };
 
 static inline weights make_weights(enum gk_kind kind, int rows, int cols, int shift = 0)
 {
     weights w = {{NULL, NULL, rows}, std::vector<double>((size_t)rows * (size_t)cols), cols};
-    const size_t n = w.value.size(), scales = kind <= GK_INT4_F16 ? (size_t)(cols / 32 >> shift) : 1;
+    const size_t n = w.value.size(), scales = is_int4(kind) ? (size_t)(cols / 32 >> shift) : 1;
     std::vector<double> scale((size_t)rows * scales, 1);
 
-    if (kind != GK_BF16) {
-        if (kind <= GK_INT4_F16) {
+    if (has_scale(kind)) {
+        if (kind == GK_INT4_BF16 || kind == GK_INT4_F16) {
             uint16_t *s = device<uint16_t>(scale.size(), "scales");
             for (size_t i = 0; i < scale.size(); i++) {
                 const float f = 0.02f + 0.01f * uniform();
@@ -71,21 +78,26 @@ static inline weights make_weights(enum gk_kind kind, int rows, int cols, int sh
         } else {
             float *s = device<float>(scale.size(), "scales");
             for (size_t i = 0; i < scale.size(); i++)
-                scale[i] = s[i] = 0.001f + 0.0005f * uniform();
+                scale[i] = s[i] = (is_int4(kind) ? 20 : 1) * (0.001f + 0.0005f * uniform());
             w.m.scale = s;
         }
     }
-    uint8_t *p = device<uint8_t>(kind <= GK_INT4_F16 ? n / 2 : kind == GK_BF16 ? 2 * n : n, "weights");
+    uint8_t *p = device<uint8_t>((size_t)rows * row_bytes(kind, (size_t)cols), "weights");
     w.m.data = p;
     for (size_t i = 0; i < n; i++) {
         const size_t row = i / (size_t)cols, col = i % (size_t)cols;
         uint32_t b = draw();
-        if (kind <= GK_INT4_F16) {
+        if (is_int4(kind)) {
             p[i / 2] = (uint8_t)(p[i / 2] | (b & 15) << i % 2 * 4);
             w.value[i] = ((int)(b & 15) - 8) * scale[row * scales + (col / 32 >> shift)];
         } else if (kind == GK_BF16) {
             ((uint16_t *)p)[i] = to_bf16(uniform() * 0.05f);
             w.value[i] = from_bf16(((uint16_t *)p)[i]);
+        } else if (kind == GK_F16) {        /* subnormal ones too */
+            ((uint16_t *)p)[i] = (uint16_t)((b % 16 ? b % 0x2800 : b >> 4 & 0x3ff) | (b >> 8 & 0x8000));
+            w.value[i] = from_f16(((uint16_t *)p)[i]);
+        } else if (kind == GK_F32) {
+            w.value[i] = ((float *)p)[i] = uniform() * 0.05f * (1 + uniform() / 65536);
         } else {
             if (kind == GK_FP8 && (b & 0x7f) == 0x7f)
                 b = 0;

@@ -25,7 +25,7 @@ void gk_host_free(void *p) { (void)cudaFree(p); }
 
 const char *gk_host_launch(const struct gk_launch *l)
 {
-    const char *words = gk_cuda_launch(l, NULL);
+    const char *words = gk_cuda_launch(l, NULL, 0);
     const cudaError_t e = cudaDeviceSynchronize();
 
     return words ? words : e == cudaSuccess ? NULL : cudaGetErrorString(e);

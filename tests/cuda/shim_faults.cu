@@ -77,7 +77,7 @@ __global__ void past_global_write(const struct fault_args a)
 __global__ void straddles(const struct fault_args a)
 {
     if (threadIdx.x == 6)
-        *(uint4 *)(a.global + GK_THREADS - 2) = make_uint4(1, 2, 3, 4);
+        a.global[0] = ((const uint4 *)(a.input + a.n))->w;
 }
 __global__ void unknown_memory(const struct fault_args a) { a.stranger[threadIdx.x] = 1; }
 __global__ void before_global(const struct fault_args a)
@@ -156,6 +156,73 @@ __global__ void shared_statics(const struct fault_args a)
     a.global[threadIdx.x] = word[GK_THREADS - 1 - threadIdx.x];
 }
 
+/* 16 bytes from an address that is a multiple of 8 alone: what a file's layout allows and no GPU reads. */
+__global__ void misaligned_weights(const struct fault_args a)
+{
+    const uint4 w = load_weights((const uint8_t *)a.input + 8 * a.n);
+    a.global[threadIdx.x] = w.x;
+}
+__global__ void misaligned_word(const struct fault_args a)
+{
+    if (threadIdx.x == 3)
+        a.global[0] = *(const uint32_t *)((const uint8_t *)a.input + a.n);
+}
+__global__ void misaligned_store(const struct fault_args a)
+{
+    if (threadIdx.x == 3)
+        *(float4 *)(a.global + a.n) = make_float4(1, 2, 3, 4);
+}
+__global__ void atomic_past_the_end(const struct fault_args a)
+{
+    if (threadIdx.x == 9)
+        atomicAdd(a.global + GK_THREADS, 1u);
+}
+__global__ void mma_without_some(const struct fault_args a)
+{
+    float c[4] = {0, 0, 0, 0};
+    if ((int)threadIdx.x % 32 < a.n)
+        mma(c, 1, 2, 3, 4, 5, 6);
+    a.global[threadIdx.x] = (uint32_t)c[0];
+}
+__global__ void more_rounds_than_others(const struct fault_args a)
+{
+    for (int i = 0; i < (threadIdx.x < 64 ? a.n : 2); i++)
+        __syncthreads();
+}
+__global__ void null_pointer(const struct fault_args a)
+{
+    if (threadIdx.x == 0)
+        a.global[0] = *(const volatile uint32_t *)(uintptr_t)(a.n & 0);
+}
+
+/* No fault: the instructions made by hand (device.cuh) against those that the shim carries out; global[thread]: 0 where they agree. */
+__global__ void by_hand(const struct fault_args a)
+{
+    uint32_t seed = threadIdx.x * 2654435761u + 12345, w[6], wrong = 0;
+    for (int round = 0; round < 20; round++) {
+        for (uint32_t &x : w) {     /* bf16 of moderate size, both signs, now and then zero or subnormal */
+            uint32_t half[2];
+            for (uint32_t &h : half) {
+                seed = seed * 1664525u + 1013904223u;
+                h = (seed >> 16 & 0x807f) | (seed % 9 ? (118 + (seed >> 8 & 15)) << 7 : 0);
+            }
+            x = half[0] | half[1] << 16;
+        }
+        float c[4] = {1, -2, 0.5f, 3}, d[4] = {1, -2, 0.5f, 3};
+        mma(c, w[0], w[1], w[2], w[3], w[4], w[5]);
+        mma_by_hand(d, w[0], w[1], w[2], w[3], w[4], w[5]);
+        for (int i = 0; i < 4; i++)
+            wrong += !(fabsf(c[i] - d[i]) <= 16 * 0x1p-23f * 4e6f);
+        /* levels of int4, int8 and e4m3 are made by this */
+        const uint32_t u = 0x43004300 | (seed >> 8 & 0x000f000f), v = seed & 0x87f087f0;
+        wrong += fma_bf16x2(u, 0x3f803f80, 0xc308c308) != fma_by_hand(u, 0x3f803f80, 0xc308c308);
+        wrong += fma_bf16x2(v, 0x7b807b80, 0x80008000) != fma_by_hand(v, 0x7b807b80, 0x80008000);
+        const float x = __uint_as_float(w[0]), y = __uint_as_float(w[1] * 31);
+        wrong += !(y != y) && pack_bf16x2(x, y) != pack_by_hand(x, y);
+    }
+    a.global[threadIdx.x] = wrong;
+}
+
 const struct fault_case fault_cases[] = {
     {"nothing wrong", right, 64, NULL},
     {"a barrier that some threads skip", some_skip_the_barrier, 0, "divergence: has ended while thread 0 waits at the barrier"},
@@ -165,9 +232,9 @@ const struct fault_case fault_cases[] = {
     {"a lane that does not come", lane_missing, 0, "divergence: has ended while lanes of its warp wait"},
     {"a shuffle of half a warp", half_a_warp, 0, "a mask of 0xffff"},
     {"shared memory, past its end", past_shared, 0, "out of bounds: write of 4 bytes, 0 past the end of 'shared memory'"},
-    {"global memory read past its end", past_global_read, 64, "out of bounds: read of 4 bytes, 0 past the end of 'input'"},
+    {"global memory read past its end", past_global_read, 66, "out of bounds: read of 4 bytes, 0 past the end of 'input'"},
     {"global memory written past its end", past_global_write, 64, "out of bounds: write of 4 bytes, 0 past the end of 'global'"},
-    {"an access over the end", straddles, 64, "out of bounds: write of"},
+    {"an access over the end", straddles, 64, "out of bounds: read of"},
     {"memory that nobody registered", unknown_memory, 64, "which is no registered memory"},
     {"global memory before its start", before_global, 64, "out of bounds: read of 4 bytes"},
     {"lent memory written", writes_lent, 64, "write to 'lent', which is lent for reading"},
@@ -181,6 +248,16 @@ const struct fault_case fault_cases[] = {
     {"what all lanes read, written by the last", last_lane_writes, 1, "race: write of 'shared memory'"},
     {"the same with __syncwarp", last_lane_writes, 0, NULL},
     {"atomic and not", atomic_and_not, 64, "race:"},
+    {"16 bytes at a multiple of 8", misaligned_weights, 1, "misaligned: read of 16 bytes"},
+    {"16 bytes at a multiple of 16", misaligned_weights, 2, NULL},
+    {"a word at an odd address", misaligned_word, 6, "misaligned: read of 4 bytes"},
+    {"16 bytes written at a multiple of 4", misaligned_store, 1, "misaligned: write of 16 bytes"},
+    {"an atomic past the end", atomic_past_the_end, 64, "out of bounds: "},
+    {"an mma that lanes do not come to", mma_without_some, 20, "divergence: has ended while lanes of its warp wait"},
+    {"a barrier once more than others", more_rounds_than_others, 3, "divergence: has ended while thread 0 waits at the barrier"},
+    {"as often as others", more_rounds_than_others, 2, NULL},
+    {"a null pointer", null_pointer, 64, "which is no registered memory"},
+    {"instructions made by hand", by_hand, 64, NULL},
     {"static shared memory", shared_statics, 1, "of 'static shared memory' at byte"},
     {"the same with __syncthreads", shared_statics, 0, NULL},
 };

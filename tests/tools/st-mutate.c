@@ -4,7 +4,8 @@
  *     dtype NAME DTYPE   shape NAME N[,N…]     (bytes kept)         xor NAME OFFSET VALUE (one byte)
  *     rows NAME A B (exchange two rows)        nibbles NAME (exchange the halves of every byte)
  *     zeros NAME DTYPE N[,N…] (a new tensor; BF16, F16, U8, I32 or I64)
- *     widen NAME (BF16 or F16 to F32)          reverse (tensors in the opposite order)      meta KEY VALUE
+ *     widen NAME (BF16 or F16 to F32)          thin NAME (F32 to BF16, cut off)             half NAME (BF16 to F16, cut off)
+ *     first NAME (of each row the first)       reverse (tensors in the opposite order)      meta KEY VALUE
  *
  * A judge's tool: it shares no code with the programs.  Small files, held in memory.
  */
@@ -154,6 +155,37 @@ static void widen(struct tensor *t)
     t->dtype = "F32";
 }
 
+static void thin(struct tensor *t)
+{
+    for (size_t i = 0; i < t->n / 4; i++)
+        memmove(t->bytes + 2 * i, t->bytes + 4 * i + 2, 2);
+    t->n /= 2;
+    t->dtype = "BF16";
+}
+
+/* Exact between 2^-14 and 65504; smaller ones become zero. */
+static void to_half(struct tensor *t)
+{
+    for (size_t i = 0; i < t->n; i += 2) {
+        const unsigned b = t->bytes[i] | (unsigned)t->bytes[i + 1] << 8;
+        const int e = (int)(b >> 7 & 255) - 127 + 15;
+        const unsigned h = (b & 0x8000) | (e <= 0 ? 0 : e > 30 ? 0x7bff : (unsigned)e << 10 | (b & 127) << 3);
+
+        t->bytes[i] = (unsigned char)h, t->bytes[i + 1] = (unsigned char)(h >> 8);
+    }
+    t->dtype = "F16";
+}
+
+static void first(struct tensor *t)
+{
+    const size_t rows = (size_t)json_integer_value(json_array_get(t->shape, 0)), row = t->n / rows, one = row / (size_t)json_integer_value(json_array_get(t->shape, 1));
+
+    for (size_t i = 0; i < rows; i++)
+        memmove(t->bytes + i * one, t->bytes + i * row, one);
+    t->n = rows * one;
+    t->shape = json_pack("[I,i]", (json_int_t)rows, 1);
+}
+
 static void set_shape(struct tensor *t, char *list)
 {
     t->shape = json_array();
@@ -214,6 +246,12 @@ static void one(struct file *f, const char *op, struct tensor *t, char **arg)
             t->bytes[i] = (unsigned char)(t->bytes[i] << 4 | t->bytes[i] >> 4);
     } else if (strcmp(op, "widen") == 0) {
         widen(t);
+    } else if (strcmp(op, "thin") == 0) {
+        thin(t);
+    } else if (strcmp(op, "half") == 0) {
+        to_half(t);
+    } else if (strcmp(op, "first") == 0) {
+        first(t);
     } else {
         stop("unknown operation");
     }

@@ -2,6 +2,7 @@
  * Sums are judged in linear.cpp: here the judge starts from the y that the launch left.
  */
 #include "tests/cuda/judge.h"
+#include <algorithm>
 
 static const float EPS = 1e-6f;
 
@@ -46,7 +47,7 @@ static problem make(enum gk_kind kind, int tokens, int cols, std::vector<int> ro
 /* Row 2 i + 1 becomes row 2 i, for ties. */
 static void pair_rows(weights &w, enum gk_kind kind)
 {
-    const size_t cols = (size_t)w.cols, row = kind <= GK_INT4_F16 ? cols / 2 : kind == GK_BF16 ? 2 * cols : cols, scale = kind <= GK_INT4_F16 ? cols / 16 : kind == GK_BF16 ? 0 : 4;
+    const size_t cols = (size_t)w.cols, row = row_bytes(kind, cols), scale = scale_row_bytes(kind, cols);
     for (size_t r = 0; r + 1 < (size_t)w.m.rows; r += 2) {
         memcpy((uint8_t *)(uintptr_t)w.m.data + (r + 1) * row, (const uint8_t *)w.m.data + r * row, row);
         if (scale)
@@ -263,7 +264,7 @@ static void test_ple(enum gk_kind kind, int tokens, int n, int groups)
             const double r = inverse_rms(y.data(), n);
             for (int i = 0; i < n; i++) {
                 double row = table.value[(size_t)(a.token[t].id * n * groups + g * n + i)];
-                if (kind <= GK_INT4_F16)
+                if (is_int4(kind))
                     row = from_bf16(to_bf16((float)row));
                 const double want = (y[(size_t)i] * r * w[(size_t)i] + row * sqrt((double)n)) * sqrt(0.5);
                 worst = fmax(worst, off(f.ple[(t * groups + g) * n + i], want, 4e-6, 4e-6));
@@ -370,7 +371,7 @@ static void test_head(enum gk_kind kind, int tokens, int vocab, bool logits)
     int *banned = device<int>(2, "banned");
     a.epilogue = GK_HEAD, a.softcap = 30, a.finish = GK_BEST;
     banned[0] = banned[1] = -1;
-    a.f.choice = {device<struct gk_best>((size_t)tokens, "best"), device<struct gk_best>((size_t)tokens * 64, "partial"), banned, 2};
+    a.f.choice = {device<struct gk_best>((size_t)tokens, "best"), device<struct gk_best>((size_t)tokens * 64, "partial"), banned, 2, NULL, NULL};
     go(p, "head");
     double worst = 0;
     int favourite = -1;
@@ -393,6 +394,41 @@ static void test_head(enum gk_kind kind, int tokens, int vocab, bool logits)
         go(p, "head with a banned id");
     }
     CHECK(worst <= 1, "head: %g times the bound", worst);
+    free_all();
+}
+
+/* The largest of every token and the sum over all, beside the choice: against a sort of the logits that the launch left. */
+static void test_top(int tokens, int vocab, int sms)
+{
+    problem p = make(GK_INT4_BF16, tokens, 64, {vocab});
+    pair_rows(p.w[0], GK_INT4_BF16);
+    struct gk_linear &a = p.l.a.linear;
+    const struct gk_device d = {sms};
+    a.epilogue = GK_HEAD, a.softcap = vocab % 2 ? 0 : 30, a.finish = GK_BEST;
+    a.f.choice.best = device<struct gk_best>((size_t)tokens, "best"), a.f.choice.partial = device<struct gk_best>((size_t)tokens * 2 * (size_t)sms, "partial");
+    a.f.choice.top = device<struct gk_top>((size_t)tokens, "top"), a.f.choice.top_partial = device<struct gk_top>((size_t)tokens * 2 * (size_t)sms, "lists of blocks");
+    const char *fault = gk_shape(&p.l, &d);
+    fault = fault ? fault : gk_host_launch(&p.l);
+    CHECK(!fault, "top of %d: %s", vocab, fault);
+    for (int t = 0; t < tokens; t++) {
+        const float *y = p.y + t * vocab;
+        const struct gk_top &top = a.f.choice.top[t];
+        std::vector<int> order((size_t)vocab);
+        double sum = 0;
+        for (int i = 0; i < vocab; i++)
+            order[(size_t)i] = i, sum += exp((double)y[i] - (double)a.f.choice.best[t].value);
+        std::stable_sort(order.begin(), order.end(), [&](int i, int j) { return y[i] > y[j]; });
+        int wrong = 0;
+        for (int i = 0; i < GK_TOP; i++)
+            wrong += i < vocab ? top.best[i].id != order[(size_t)i] || top.best[i].value != y[order[(size_t)i]] : top.best[i].id != -1 || top.best[i].value != -INFINITY;
+        CHECK(!wrong, "top of %d rows, token %d of %d, %d SMs: %d places are wrong", vocab, t, tokens, sms, wrong);
+        CHECK(top.most == a.f.choice.best[t].value && top.best[0].id == a.f.choice.best[t].id, "top of %d rows: the first is not the choice", vocab);
+        CHECK(fabs(top.sum / sum - 1) < 1e-5, "top of %d rows: the sum is %g, not %g", vocab, (double)top.sum, sum);
+    }
+    for (int i = 0; i < 1024; i++)
+        CHECK(a.count[i] == 0, "count %d is left", i);
+    a.y = NULL;
+    CHECK(gk_shape(&p.l, &d), "the largest of logits that are not kept are accepted");
     free_all();
 }
 
@@ -423,7 +459,7 @@ static void test_embed(enum gk_kind kind)
     for (int t = 0; t < tokens; t++) {
         for (int i = 0; i < n; i++) {
             double v = table.value[(size_t)(token[t].id * n + i)];
-            if (kind <= GK_INT4_F16)
+            if (is_int4(kind))
                 v = from_bf16(to_bf16((float)v));
             worst = fmax(worst, off(a.h[t * n + i], v * 12.65f, 2e-7, 1e-12));
         }
@@ -475,6 +511,12 @@ static void test_shapes(void)
             if (ends == GK_ROUTE)
                 a.f.route.experts = 128, a.f.route.top_k = 8;
             const char *wrong = gk_shape(&l, &d);
+            if (ends == GK_BEST) {
+                static struct gk_top list;
+                static float y;
+                a.f.choice.top = a.f.choice.top_partial = &list, a.y = &y;
+                wrong = gk_shape(&l, &d);
+            }
             CHECK(!wrong && l.shared <= 32832 && l.grid[0] <= 116 && l.grid[1] == (unsigned)(tokens + 63) / 64, "shape for %d tokens: %s", tokens, wrong ? wrong : "too large");
         }
     memset(&l, 0, sizeof l);
@@ -509,7 +551,7 @@ int main(void)
     test_heads(2, 256, 2, 1, false, false, 128);
     test_heads(3, 512, 2, 1, true, true, 64);
     test_heads(2, 64, 4, 0, false, true, 8);
-    for (enum gk_kind kind : {GK_INT4_F16, GK_INT8, GK_FP8, GK_BF16}) {
+    for (enum gk_kind kind : {GK_INT4_F16, GK_INT4_F32, GK_INT8, GK_FP8, GK_BF16, GK_F16, GK_F32}) {
         test_ple(kind, 2, 64, 2);
         test_embed(kind);
     }
@@ -518,6 +560,11 @@ int main(void)
     test_head(GK_INT4_BF16, 1, 1000, true);
     test_head(GK_BF16, 3, 333, true);
     test_head(GK_INT8, 8, 1000, true);
+    test_top(1, 4099, 2);
+    test_top(1, 50, 1);
+    test_top(3, 1000, 1);
+    test_top(8, 2050, 3);
+    test_top(5, 97, 2);
     test_read(64);
     test_read(100004);
     return finish_tests();

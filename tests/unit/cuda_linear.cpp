@@ -1,7 +1,7 @@
 /* Linears of every kind against the judge: odd rows, few and many tokens, epilogues. */
 #include "tests/cuda/judge.h"
 
-static const char *const kinds[] = {"int4 bf16", "int4 f16", "int8", "fp8", "bf16"};
+static const char *const kinds[] = {"int4 bf16", "int4 f16", "int4 f32", "int8", "fp8", "bf16", "f16", "f32"};
 
 struct problem { weights w; std::vector<float> x; struct gk_launch l; float *y; };
 
@@ -36,7 +36,7 @@ static void test_store(enum gk_kind kind, int rows, int cols, int tokens, int sm
     for (int t = 0; t < tokens; t++)
         for (int r = 0; r < rows; r++) {
             const product want = multiply(p.w, r, &p.x[(size_t)(t * cols)]);
-            worst = fmax(worst, fabs(p.y[t * rows + r] - want.value) / linear_bound(cols, want.size));
+            worst = fmax(worst, fabs(p.y[t * rows + r] - want.value) / linear_bound(cols * terms_of(kind), want.size));
         }
     CHECK(worst <= 1, "%s %dx%d, %d tokens: error %g times the bound", kinds[kind], rows, cols, tokens, worst);
     free_all();
@@ -44,7 +44,7 @@ static void test_store(enum gk_kind kind, int rows, int cols, int tokens, int sm
 
 int main(void)
 {
-    for (int kind = GK_INT4_BF16; kind <= GK_BF16; kind++) {
+    for (int kind = GK_INT4_BF16; kind < GK_KINDS; kind++) {
         for (int tokens = 1; tokens <= 8; tokens++)
             test_store((enum gk_kind)kind, 33, 160, tokens, 1);
         test_store((enum gk_kind)kind, 1, 32, 1, 4);
@@ -61,6 +61,7 @@ int main(void)
     for (int tokens : {1, 6, 20}) {
         test_store(GK_INT4_BF16, 33, 256, tokens, 1, 0, true);
         test_store(GK_INT4_F16, 33, 256, tokens, 1, 1, true);
+        test_store(GK_INT4_F32, 33, 256, tokens, 1, 2, true);
     }
     return finish_tests();
 }

@@ -14,13 +14,15 @@ int main(void)
             printf("skipped: %s: this build does not watch memory\n", c.name);
             continue;
         }
-        struct fault_args a = {device<uint32_t>(64, "input"), c.n, device<uint32_t>(GK_THREADS, "global"), NULL, (uint32_t *)malloc(sizeof stranger)};
+        struct fault_args a = {device<uint32_t>(66, "input"), c.n, device<uint32_t>(GK_THREADS, "global"), NULL, (uint32_t *)malloc(sizeof stranger)};
         uint32_t *lent = (uint32_t *)calloc(GK_THREADS, 4);
         a.lent = lent;
         (void)gk_host_lend(lent, GK_THREADS * 4, "lent");
         const char *fault = gk_host_kernel(c.kernel, a, grid, GK_THREADS, GK_THREADS * 4);
         printf("%s: %s\n", c.name, fault ? fault : "no fault");
         CHECK(c.words ? fault && strstr(fault, c.words) : !fault, "%s: expected %s", c.name, c.words ? c.words : "no fault");
+        for (int t = 0; t < GK_THREADS && !strcmp(c.name, "instructions made by hand"); t++)
+            CHECK(a.global[t] == 0, "%s: thread %d is wrong %u times", c.name, t, a.global[t]);
         gk_host_unlend(lent);
         free(lent);
         free(a.stranger);

@@ -99,6 +99,35 @@ static void log_probabilities(void)
     puts("the largest in order, and log probabilities that sum to one");
 }
 
+/* From the largest alone the same tokens come as from all. */
+static void the_largest_are_enough(void)
+{
+    enum { MANY = 500, TOP = 96 };
+    float all[MANY], logits[MANY], logit[TOP];
+    int id[TOP], scratch[2 * MANY];
+    const int ban[] = {3, 250};
+    const struct id_span banned = {ban, 2};
+    const struct { double t, p, min; long k; } cases[] = {{0, 1, 0, 0}, {1, 1, 0, 64}, {0.7, 0.9, 0, 64}, {1.5, 1, 0.1, 20}, {0.9, 0.5, 0.01, 94}, {1, 1, 0, 1}};
+
+    for (uint64_t seed = 0; seed < 200; seed++)
+        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+            struct sampling s = greedy;
+            s.temperature = cases[c].t, s.top_p = cases[c].p, s.min_p = cases[c].min, s.top_k = cases[c].k;
+            for (int i = 0; i < MANY; i++)
+                all[i] = (float)(int)(12 * sample_uniform(seed, (uint64_t)i)) + (i % 5 ? 0 : (float)(3 * sample_uniform(seed + 1, (uint64_t)i)));
+            sample_top(all, MANY, id, TOP);
+            for (int i = 0; i < TOP; i++)
+                logit[i] = all[id[i]];
+            memcpy(logits, all, sizeof all);
+            const int want = sample_token(&s, logits, MANY, &banned, 1, nothing, seed, c, scratch);
+            assert(sample_of_largest(&s, id, logit, TOP, &banned, 1, seed, c) == want);
+        }
+    logit[0] = NAN;
+    assert(sample_of_largest(&greedy, id, logit, TOP, NULL, 0, 0, 0) == -1);
+    assert(sample_of_largest(&greedy, id, logit, 0, NULL, 0, 0, 0) == -1);
+    puts("from the largest alone the same tokens come as from all; NaN is refused");
+}
+
 int main(void)
 {
     greedy_takes_the_lowest_of_equals();
@@ -106,5 +135,6 @@ int main(void)
     cuts();
     draws_follow_the_distribution();
     log_probabilities();
+    the_largest_are_enough();
     return 0;
 }
