@@ -14,6 +14,13 @@
 
 #define GK_DEVICE static __device__ __forceinline__
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define GK_NO_BF16                      /* Turing: its tensor cores know no bf16, and nothing else does */
+constexpr bool HAS_BF16 = false;
+#else
+constexpr bool HAS_BF16 = true;
+#endif
+
 constexpr unsigned ALL = 0xffffffffu;
 constexpr int WARPS = GK_THREADS / 32;
 
@@ -51,9 +58,7 @@ GK_DEVICE uint32_t and_or(uint32_t a, uint32_t b, uint32_t c)
     return d;
 }
 GK_DEVICE void prefetch_l2(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-#define GK_NO_BF16                      /* Turing: its tensor cores know no bf16, and nothing else does */
-#else
+#ifndef GK_NO_BF16
 /* c += a b for a [16][16], b [16][8] of bf16; which lane has what: PTX, "Matrix fragments for mma.m16n8k16". */
 GK_DEVICE void mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
 {

@@ -1,4 +1,4 @@
-/* Linears of the formats that our builds have, and the finishers alone.
+/* Linears of int4 weights, and the finishers alone.  Other formats are compiled apart (linear_bytes.cu, linear_wide.cu), so that all can be at once.
  *
  * gate: linear registers 128 blocks 2 shared 32832
  * gate: finish registers 128 blocks 2 shared 12384
@@ -36,9 +36,7 @@ const void *gk_linear_kernel(const struct gk_linear *a)
     switch (a->kind) {
     case GK_INT4_BF16: return linear_of<GK_INT4_BF16>(columns);
     case GK_INT4_F16: return linear_of<GK_INT4_F16>(columns);
-    case GK_INT8: return linear_of<GK_INT8>(columns);
-    case GK_FP8: return linear_of<GK_FP8>(columns);
-    case GK_BF16: return linear_of<GK_BF16>(columns);
+    case GK_INT8: case GK_FP8: case GK_BF16: return gk_linear_bytes_kernel(a);
     default: return gk_linear_wide_kernel(a);
     }
 }

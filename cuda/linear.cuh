@@ -551,13 +551,8 @@ static __device__ __noinline__ void finish_all(const struct gk_linear &a, unsign
 }
 
 /* Chunks on their way: 48 KiB an SM with one token; and blocks an SM.  Without bf16 in the machine products take registers, and a slower memory needs fewer of either. */
-#ifdef GK_NO_BF16
-template <int KIND, int COLUMNS> constexpr int DEPTH = 1;
-template <int KIND, int COLUMNS> constexpr int BLOCKS = COLUMNS == 64 || KIND == GK_INT4_F32 ? 1 : 2;
-#else
-template <int KIND, int COLUMNS> constexpr int DEPTH = COLUMNS == 64 || KIND == GK_INT4_F32 ? 1 : COLUMNS == 1 ? 3 : 2;
-template <int KIND, int COLUMNS> constexpr int BLOCKS = 2;
-#endif
+template <int KIND, int COLUMNS> constexpr int DEPTH = !HAS_BF16 || COLUMNS == 64 || KIND == GK_INT4_F32 ? 1 : COLUMNS == 1 ? 3 : 2;
+template <int KIND, int COLUMNS> constexpr int BLOCKS = HAS_BF16 || COLUMNS == 1 || (KIND > GK_INT4_F32 && COLUMNS < 64) ? 2 : 1;
 
 template <int KIND, int COLUMNS> __global__ void __launch_bounds__(GK_THREADS, (BLOCKS<KIND, COLUMNS>)) linear(const __grid_constant__ struct gk_linear a)
 {

@@ -1,4 +1,4 @@
-/* Linears of the formats that only others' checkpoints have: weights in f16 and f32, int4 with scales in f32.  Compiled apart, so that both can be at once. */
+/* Linears of the formats that only others' checkpoints have: weights in f16 and f32, int4 with scales in f32. */
 #include "cuda/linear.cuh"
 
 const void *gk_linear_wide_kernel(const struct gk_linear *a)

@@ -4,7 +4,8 @@
 #include "cuda/kernels.h"
 
 const void *gk_linear_kernel(const struct gk_linear *a);
-const void *gk_linear_wide_kernel(const struct gk_linear *a);      /* of the rarer kinds: gk_linear_kernel() asks it */
+const void *gk_linear_bytes_kernel(const struct gk_linear *a);     /* of its kinds: gk_linear_kernel() asks them */
+const void *gk_linear_wide_kernel(const struct gk_linear *a);
 const void *gk_finish_kernel();
 const void *gk_attend_kernel();
 const void *gk_embed_kernel();

@@ -55,27 +55,29 @@ resources() {   # [LOG…]
     ! grep '6linearILi' "$BATS_TEST_TMPDIR/sass" | grep ' hmma=0 ' || false
 }
 
-# What a driver makes of the PTX is another program's work; ptxas of the same toolkit does the same here.
+# What a driver makes of the PTX is another program's work; ptxas of the same toolkit does the same here.  It takes its time: with Q4GATES_ALL also the rarer formats, and sm_75.
 @test "the PTX for all other GPUs becomes code without spills or local memory too: sm_80 within the same registers, sm_75 without tensor cores" {
     ptxas=$(command -v ptxas || { nvcc=$(command -v nvcc) && command -v "$(dirname "$(realpath "$nvcc")")/ptxas"; }) || skip "no ptxas in PATH"
     cd "$BATS_TEST_TMPDIR"
-    for arch in sm_75 sm_80; do
-        for o in linear linear_wide attend embed; do
+    local archs=(sm_80) objects=(linear linear_bytes attend embed)
+    [ -z "${Q4GATES_ALL:-}" ] || { archs+=(sm_75); objects=(linear linear_bytes linear_wide attend embed); }
+    for arch in "${archs[@]}"; do
+        for o in "${objects[@]}"; do
             "$Q4BUILD/tools/ptx" $arch "$Q4BUILD/cuda/$o.cu.o" > $o.$arch.ptx
             { "$ptxas" -arch=$arch -v $o.$arch.ptx -o $o.$arch.cubin 2> $o.$arch.log || echo "$o for $arch" >> failed; } &
-            [ $o != linear_wide ] || wait
+            [ $o != linear_bytes ] || wait
         done
         wait
     done
     [ ! -e failed ] || { cat failed ./*.log; false; }
     resources ./*.log > all
-    for arch in sm_75 sm_80; do [ "$(grep -c " $arch " all)" -ge 30 ]; done
+    for arch in "${archs[@]}"; do [ "$(grep -c " $arch " all)" -ge 20 ]; done
     run awk '$4 || $5 || ($2 == "sm_80" && $3 > 128) || $3 > 255' all
     [ -z "$output" ] || { echo "$output"; false; }
     "$Q4BUILD/tools/sass" ./*.cubin > sass
     if grep -v ' local=0 ' sass; then false; fi
     if grep '^sm_80 .*6linearILi' sass | grep -v ' weights128=[1-9][0-9]* weights=0$'; then false; fi
-    grep '^sm_75 .*6linearILi' sass | awk '!/ hmma=0 /{ exit 1 }'
+    if grep '^sm_75 ' sass | grep -v ' hmma=0 '; then false; fi
 }
 
 @test "the judge of the code sees what it should: a kernel that must spill, one that loads 4 bytes at a time" {
