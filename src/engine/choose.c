@@ -118,29 +118,51 @@ static bool holds_never(const struct chooser *c, size_t block)
     return false;
 }
 
-/* The exact logits of the blocks that may hold the largest. */
+/* Capped logits are equal over a little range. */
+static float flat(const struct chooser *c) { return c->softcap > 0 ? 0.01f : 0; }
+
+struct found { float raw, logit; int id; };
+
+/* The exact logits of a block. */
+static void look_into(const struct search *s, size_t t, size_t b, struct found *best)
+{
+    const struct chooser *c = s->c;
+    const struct matrix rows = matrix_rows(c->head, b * BOUND_ROWS, BOUND_ROWS);
+    float raw[BOUND_ROWS], logit[BOUND_ROWS];
+
+    c->k->linear_fast(&rows, 0, BOUND_ROWS, NULL, 0, s->act + t * act_bytes(W_INT4, c->head->cols), 1, s->pace, raw, BOUND_ROWS);
+    memcpy(logit, raw, sizeof logit);
+    if (c->softcap > 0)
+        c->k->softcap(logit, BOUND_ROWS, c->softcap);
+    for (size_t i = 0; i < BOUND_ROWS; i++) {
+        const int id = (int)(b * BOUND_ROWS + i);
+        if (!(logit[i] >= best->logit) || is_never(c, (size_t)id))
+            continue;
+        best->raw = raw[i] > best->raw ? raw[i] : best->raw;
+        if (logit[i] > best->logit || id < best->id)
+            best->logit = logit[i], best->id = id;
+    }
+}
+
+/* The blocks that may hold the largest, the most promising first: what it holds rules out most of the others. */
 static void search_token(void *arg, size_t t)
 {
     const struct search *s = arg;
     const struct chooser *c = s->c;
     const float *upper = c->upper + t * c->blocks;
-    float logit[BOUND_ROWS], best = -INFINITY;
+    struct found best = {-INFINITY, -INFINITY, -1};
+    size_t first = 0;
 
-    s->id[t] = -1;
-    for (size_t b = 0; b < c->blocks; b++) {
-        if (upper[b] < c->least[t])
-            continue;
-        const struct matrix rows = matrix_rows(c->head, b * BOUND_ROWS, BOUND_ROWS);
-        c->k->linear_fast(&rows, 0, BOUND_ROWS, NULL, 0, s->act + t * act_bytes(W_INT4, c->head->cols), 1, s->pace, logit, BOUND_ROWS);
-        if (c->softcap > 0)
-            c->k->softcap(logit, BOUND_ROWS, c->softcap);
-        for (size_t i = 0; i < BOUND_ROWS; i++)
-            if (logit[i] > best && !is_never(c, b * BOUND_ROWS + i))
-                best = logit[i], s->id[t] = (int)(b * BOUND_ROWS + i);
-    }
+    for (size_t b = 1; b < c->blocks; b++)
+        first = upper[b] > upper[first] ? b : first;
+    look_into(s, t, first, &best);
+    for (size_t b = 0; b < c->blocks; b++)
+        if (b != first && !(upper[b] < c->least[t]) && !(upper[b] < best.raw - flat(c)))
+            look_into(s, t, b, &best);
+    s->id[t] = best.id;
 }
 
-/* The best lower bound; capped logits are equal over a little range, which belongs to the candidates too.  false: it is no number, or the cap flattens everything. */
+/* The best lower bound; the range over which capped logits are equal belongs to the candidates too.  false: it is no number, or the cap flattens everything. */
 static bool find_least(struct chooser *c, size_t t)
 {
     const float *lower = c->lower + t * c->blocks;
@@ -149,7 +171,7 @@ static bool find_least(struct chooser *c, size_t t)
     for (size_t b = 0; b < c->blocks; b++)
         if (!(lower[b] <= least) && !(c->never.n && holds_never(c, b)))
             least = lower[b];
-    c->least[t] = c->softcap > 0 ? least - 0.01f : least;
+    c->least[t] = least - flat(c);
     return isfinite(least) && (c->softcap <= 0 || least < 3.5f * c->softcap);
 }
 

@@ -8,7 +8,6 @@ enum {
     TILE_ROWS = 4, TILE_TOKENS = 16,
     TILE_TERMS = 16,        /* rows that several tokens take from the nearest cache */
     FP8_BLOCK = 64,         /* fp8 weights that are widened together */
-    FP8_AHEAD = 8192,       /* bytes ahead of their use at which they are asked for */
     SPAN_BLOCK = 256        /* positions between two corrections of the running softmax */
 };
 
@@ -59,12 +58,20 @@ INLINE void segment_scales(const struct matrix *w, size_t row, size_t k, float s
 
 INLINE size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-/* One or two rows; each sum is in two chains, and one row's wait fills with the other's work.  Memory is asked for twice: early into the second cache, late into
- * the first, which suits rows that fit it with their activations and those that do not. */
-INLINE void dot_rows(enum weight_kind kind, int rows, const struct matrix *w, size_t row, const float *x, float *y)
+/* Asks for what will follow the `lines` lines at p. */
+INLINE void fetch_ahead(const uint8_t *p, size_t lines, struct pace pace)
+{
+    for (size_t i = 0; i < lines; i++) {
+        v_prefetch(p + 64 * i + pace.far, false);
+        v_prefetch(p + 64 * i + pace.near, true);
+    }
+}
+
+/* One or two rows; each sum is in two chains, and one row's wait fills with the other's work. */
+INLINE void dot_rows(enum weight_kind kind, int rows, const struct matrix *w, size_t row, const float *x, struct pace pace, float *y)
 {
     const size_t step = block_bytes(kind), stride = w->cols / BLOCK * step;
-    const uint8_t *p = w->data + row * stride, *ahead = p;
+    const uint8_t *p = w->data + row * stride;
     v16 low[2], high[2], a, b;
     float scale[2][16] = {{0}};
 
@@ -77,13 +84,10 @@ INLINE void dot_rows(enum weight_kind kind, int rows, const struct matrix *w, si
             segment_scales(w, row + (size_t)r, k0, scale[r]);
         for (size_t i = 0; i < blocks; i++, p += step, x += BLOCK) {
             const v16 u = v_load(x), v = v_load(x + 16);
-            for (size_t at = 0; at < step * (size_t)rows; at += 64) {
-                v_prefetch(ahead + at + 8192, false);
-                v_prefetch(ahead + at + 1024, true);
-            }
-            ahead += step * (size_t)rows;
 #pragma GCC unroll 2
             for (int r = 0; r < rows; r++) {
+                if (step >= 64 || i * step % 64 == 0)
+                    fetch_ahead(p + (size_t)r * stride, (step + 63) / 64, pace);
                 decode32(kind, p + (size_t)r * stride, scale[r][i], &a, &b);
                 low[r] = v_fma(a, u, low[r]);
                 high[r] = v_fma(b, v, high[r]);
@@ -96,7 +100,7 @@ INLINE void dot_rows(enum weight_kind kind, int rows, const struct matrix *w, si
 }
 
 /* dot_rows of RAW_FP8; x as prepare() leaves it. */
-INLINE void dot_fp8(int rows, const struct matrix *w, size_t row, const float *x, float *y)
+INLINE void dot_fp8(int rows, const struct matrix *w, size_t row, const float *x, struct pace pace, float *y)
 {
     const uint8_t *p = w->data + row * w->cols;
     v16 low[2], high[2], v[4];
@@ -108,7 +112,7 @@ INLINE void dot_fp8(int rows, const struct matrix *w, size_t row, const float *x
         const v16 a = v_load(x + k), b = v_load(x + k + 16), c = v_load(x + k + 32), d = v_load(x + k + 48);
 #pragma GCC unroll 2
         for (int r = 0; r < rows; r++) {
-            v_prefetch(p + k * (size_t)rows + (size_t)r * 64 + FP8_AHEAD, false);
+            fetch_ahead(p + (size_t)r * w->cols + k, 1, pace);
             v_fp8_64(p + (size_t)r * w->cols + k, v);
             low[r] = v_fma(v[2], c, v_fma(v[0], a, low[r]));
             high[r] = v_fma(v[3], d, v_fma(v[1], b, high[r]));
@@ -119,14 +123,15 @@ INLINE void dot_fp8(int rows, const struct matrix *w, size_t row, const float *x
         y[r] = v_sum(v_add(low[r], high[r]));
 }
 
-INLINE void one_token(enum weight_kind kind, const struct matrix *w, size_t row0, size_t row1, const float *x, float *y)
+/* Rows of 16 and 32 bits go one by one, in order of address, as memory gives them fastest; what must be decoded is slower than that, and two share loads. */
+INLINE void one_token(enum weight_kind kind, const struct matrix *w, size_t row0, size_t row1, const float *x, struct pace pace, float *y)
 {
     size_t r = row0;
 
-    for (; r + 2 <= row1; r += 2)
-        dot_rows(kind, 2, w, r, x, y + r);
-    if (r < row1)
-        dot_rows(kind, 1, w, r, x, y + r);
+    for (; block_bytes(kind) < 64 && r + 2 <= row1; r += 2)
+        dot_rows(kind, 2, w, r, x, pace, y + r);
+    for (; r < row1; r++)
+        dot_rows(kind, 1, w, r, x, pace, y + r);
 }
 
 /* acc [rows][tokens] lanes += tile rows x activations over n columns. */
@@ -228,9 +233,9 @@ INLINE void many_tokens(enum weight_kind kind, const struct matrix *w, size_t ro
     case W_FP8: call(W_FP8); break; \
     }
 
-static void linear(const struct matrix *w, size_t row0, size_t row1, const float *x, size_t ldx, size_t tokens, float *y, size_t ldy)
+INLINE void paced_linear(const struct matrix *w, size_t row0, size_t row1, const float *x, size_t ldx, size_t tokens, struct pace pace, float *y, size_t ldy)
 {
-#define ONE(kind) one_token(kind, w, row0, row1, x, y)
+#define ONE(kind) one_token(kind, w, row0, row1, x, pace, y)
 #define MANY(kind) many_tokens(kind, w, row0, row1, x, ldx, tokens, y, ldy)
     if (tokens == 1)
         FOR_KIND(ONE)
@@ -238,6 +243,14 @@ static void linear(const struct matrix *w, size_t row0, size_t row1, const float
         FOR_KIND(MANY)
 #undef ONE
 #undef MANY
+}
+
+/* Of exact mode, which is bound by arithmetic but for 16 bits. */
+static const struct pace usual = {2048, 512};
+
+static void linear(const struct matrix *w, size_t row0, size_t row1, const float *x, size_t ldx, size_t tokens, float *y, size_t ldy)
+{
+    paced_linear(w, row0, row1, x, ldx, tokens, usual, y, ldy);
 }
 
 /* --- two int8 terms -------------------------------------------------------------------------------------------------- */
@@ -340,125 +353,89 @@ INLINE v16 last_columns(enum weight_kind kind, enum st_dtype type, const struct 
         rest ? some_columns(kind, type, 1, w, row, k, a, sum) : sum;
 }
 
-INLINE v16 whole_segments(enum weight_kind kind, enum st_dtype type, bool near, size_t distance, const struct matrix *w, size_t row, struct act a)
+INLINE v16 whole_segments(enum weight_kind kind, enum st_dtype type, struct pace pace, const struct matrix *w, size_t row, struct act a)
 {
     const size_t bytes = SEGMENT / BLOCK * block_bytes(kind);
-    const uint8_t *ahead = w->data + row * (w->cols / BLOCK) * block_bytes(kind) + distance;
+    const uint8_t *p = w->data + row * (w->cols / BLOCK) * block_bytes(kind);
     v16 sum = v_set(0);
 
-    for (size_t k = 0; k + SEGMENT <= w->cols; k += SEGMENT, ahead += bytes) {
-        fetch(ahead, bytes / 64, near);
+    for (size_t k = 0; k + SEGMENT <= w->cols; k += SEGMENT, p += bytes) {
+        fetch_ahead(p, bytes / 64, pace);
         sum = some_columns(kind, type, 4, w, row, k, a, sum);
     }
-    fetch(ahead, (w->cols % SEGMENT * bytes / SEGMENT + 63) / 64, near);
+    fetch_ahead(p, (w->cols % SEGMENT * bytes / SEGMENT + 63) / 64, pace);
     return sum;
-}
-
-/* whole_segments of two rows, which share what is loaded of the activations. */
-INLINE void segments_of_two(enum weight_kind kind, enum st_dtype type, bool near, size_t distance, const struct matrix *w, size_t row, struct act a, v16 sum[2])
-{
-    const size_t bytes = SEGMENT / BLOCK * block_bytes(kind), stride = w->cols / BLOCK * block_bytes(kind);
-    const uint8_t *p = w->data + row * stride, *ahead = p + distance;
-    v16 s[2];
-
-    sum[0] = sum[1] = v_set(0);
-    for (size_t k = 0; k + SEGMENT <= w->cols; k += SEGMENT, p += bytes, ahead += 2 * bytes) {
-        const struct terms t = terms_at(a, k);
-        const v16 by = v_load(a.scale + k / BLOCK);
-        fetch(ahead, 2 * bytes / 64, near);
-        if (kind == W_INT4)
-            v_int4_sums2(p, stride, &t, s);
-        else
-            v_int8_sums2(p, stride, &t, s);
-#pragma GCC unroll 2
-        for (size_t r = 0; r < 2; r++)
-            sum[r] = v_fma(s[r], kind == W_INT4 ? v_mul(group_scales(type, w, row + r, k), by) : by, sum[r]);
-    }
-    fetch(ahead, (w->cols % SEGMENT * 2 * bytes / SEGMENT + 63) / 64, near);
 }
 
 #ifdef VEC_AVX512
 /* Four rows of 512 n + 128 columns of int4: their last 128 share one vector. */
-INLINE void four_rows_shared(enum st_dtype type, bool near, size_t distance, const struct matrix *w, size_t row, struct act a, float *y)
+INLINE void four_rows_shared(enum st_dtype type, struct pace pace, const struct matrix *w, size_t row, struct act a, float *y)
 {
     const size_t stride = w->cols / 2, scales = w->scales * 2, k = w->cols - 128;
     const struct terms t = terms_at(a, k);
     v16 sum[4];
 
-    if (w->cols >= 2 * SEGMENT) {
-        segments_of_two(W_INT4, type, near, distance, w, row, a, sum);
-        segments_of_two(W_INT4, type, near, distance, w, row + 2, a, sum + 2);
-    } else {
 #pragma GCC unroll 4
-        for (size_t r = 0; r < 4; r++)
-            sum[r] = whole_segments(W_INT4, type, near, distance, w, row + r, a);
-    }
+    for (size_t r = 0; r < 4; r++)
+        sum[r] = whole_segments(W_INT4, type, pace, w, row + r, a);
     v_sum4_last(sum, v_int4_last(w->data + row * stride + k / 2, stride, &t),
         v_mul(v_last_scales(type, w->scale + row * scales + k / 16, scales), v_firsts(v_load(a.scale + k / BLOCK))), y);
 }
 #endif
 
-/* Up to four rows, one after another: what is asked for ahead of time is in order of address. */
-INLINE void four_rows(enum weight_kind kind, enum st_dtype type, bool near, size_t distance, const struct matrix *w, size_t row, size_t rows, struct act a, float *y)
+/* Up to four rows, one after another, in order of address. */
+INLINE void four_rows(enum weight_kind kind, enum st_dtype type, struct pace pace, const struct matrix *w, size_t row, size_t rows, struct act a, float *y)
 {
     v16 sum[4];
     float all[4];
 
     if (type != MIXED)
-        fetch(w->scale + row * w->scales * 2 + distance / 8, (8 * w->scales + 63) / 64, near);
+        fetch(w->scale + row * w->scales * 2 + pace.far / 8, (8 * w->scales + 63) / 64, false);
 #ifdef VEC_AVX512
     if (kind == W_INT4 && type != MIXED && w->cols % SEGMENT == 128 && rows == 4) {
-        four_rows_shared(type, near, distance, w, row, a, y);
+        four_rows_shared(type, pace, w, row, a, y);
         return;
     }
 #endif
-    size_t r = 0;
-    for (; w->cols >= 2 * SEGMENT && r + 2 <= rows; r += 2) {
-        segments_of_two(kind, type, near, distance, w, row + r, a, sum + r);
-        sum[r] = last_columns(kind, type, w, row + r, a, sum[r]);
-        sum[r + 1] = last_columns(kind, type, w, row + r + 1, a, sum[r + 1]);
-    }
-    for (; r < 4; r++)
-        sum[r] = r < rows ? last_columns(kind, type, w, row + r, a, whole_segments(kind, type, near, distance, w, row + r, a)) : v_set(0);
+    for (size_t r = 0; r < 4; r++)
+        sum[r] = r < rows ? last_columns(kind, type, w, row + r, a, whole_segments(kind, type, pace, w, row + r, a)) : v_set(0);
     v_sum4(sum, all);
     memcpy(y, all, rows * sizeof *y);
 }
 
-INLINE void rows_of_token(enum weight_kind kind, enum st_dtype type, bool near, size_t distance, const struct matrix *w, size_t row0, size_t row1, struct act a, float *y)
+INLINE void rows_of_token(enum weight_kind kind, enum st_dtype type, struct pace pace, const struct matrix *w, size_t row0, size_t row1, struct act a, float *y)
 {
     for (size_t r = row0; r < row1; r += 4)
-        four_rows(kind, type, near, distance, w, r, least(4, row1 - r), a, y + r);
+        four_rows(kind, type, pace, w, r, least(4, row1 - r), a, y + r);
     if (kind == W_INT8)
         for (size_t r = row0; r < row1; r++)
             y[r] *= row_scale(w, r);
 }
 
-INLINE void paced_rows(enum weight_kind kind, enum st_dtype type, const struct matrix *w, size_t row0, size_t row1, struct act a, const struct pace *pace, float *y)
+INLINE void fine_rows(enum st_dtype type, struct pace pace, const struct matrix *w, size_t row0, size_t row1, struct act a, float *y)
 {
     struct matrix m = *w;
 
-    if (kind == W_INT4 && type != MIXED && w->cols == 640) {    /* Gemma 3 270M's: a row so short that knowing its length is worth a quarter */
+    if (w->cols == 640) {       /* Gemma 3 270M's: a row so short that knowing its length is worth a quarter */
         m.cols = 640, m.scales = 20;
-        rows_of_token(kind, type, false, pace->distance, &m, row0, row1, a, y);
-    } else if (pace->near) {
-        rows_of_token(kind, type, true, pace->distance, &m, row0, row1, a, y);
+        rows_of_token(W_INT4, type, pace, &m, row0, row1, a, y);
     } else {
-        rows_of_token(kind, type, false, pace->distance, &m, row0, row1, a, y);
+        rows_of_token(W_INT4, type, pace, &m, row0, row1, a, y);
     }
 }
 
-static void terms_rows(const struct matrix *w, size_t row0, size_t row1, struct act a, const struct pace *pace, float *y)
+static void terms_rows(const struct matrix *w, size_t row0, size_t row1, struct act a, struct pace pace, float *y)
 {
     const bool fine = w->scales * BLOCK == w->cols;
 
     if (w->kind == W_INT8)
-        paced_rows(W_INT8, MIXED, w, row0, row1, a, pace, y);
+        rows_of_token(W_INT8, MIXED, pace, w, row0, row1, a, y);
     else if (fine && w->scale_type == ST_F16)
-        paced_rows(W_INT4, ST_F16, w, row0, row1, a, pace, y);
+        fine_rows(ST_F16, pace, w, row0, row1, a, y);
     else if (fine && w->scale_type == ST_BF16)
-        paced_rows(W_INT4, ST_BF16, w, row0, row1, a, pace, y);
+        fine_rows(ST_BF16, pace, w, row0, row1, a, y);
     else
-        paced_rows(W_INT4, MIXED, w, row0, row1, a, pace, y);
+        rows_of_token(W_INT4, MIXED, pace, w, row0, row1, a, y);
 }
 
 #ifdef VEC_AVX512
@@ -474,17 +451,23 @@ struct side {
     _Alignas(64) float scale[SIDE_GROUPS][16];
 };
 
+/* 16 bytes of each of four rows, four rows apart: loads that leave the other lanes alone are cheaper than moves between them. */
+INLINE __m512i side_quarters(const uint8_t *p, size_t stride)
+{
+    __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)p));
+
+    v = _mm512_mask_broadcast_i32x4(v, 0x00f0, _mm_loadu_si128((const void *)(p + 4 * stride)));
+    v = _mm512_mask_broadcast_i32x4(v, 0x0f00, _mm_loadu_si128((const void *)(p + 8 * stride)));
+    return _mm512_mask_broadcast_i32x4(v, 0xf000, _mm_loadu_si128((const void *)(p + 12 * stride)));
+}
+
 /* 16 bytes of each of 16 rows as four vectors of 32 bits a row. */
 INLINE void side_load(const uint8_t *p, size_t stride, uint8_t (*to)[64])
 {
     __m512i row[4];
 #pragma GCC unroll 4
-    for (size_t i = 0; i < 4; i++) {
-        row[i] = _mm512_castsi128_si512(_mm_loadu_si128((const void *)(p + i * stride)));
-        row[i] = _mm512_inserti32x4(row[i], _mm_loadu_si128((const void *)(p + (i + 4) * stride)), 1);
-        row[i] = _mm512_inserti32x4(row[i], _mm_loadu_si128((const void *)(p + (i + 8) * stride)), 2);
-        row[i] = _mm512_inserti32x4(row[i], _mm_loadu_si128((const void *)(p + (i + 12) * stride)), 3);
-    }
+    for (size_t i = 0; i < 4; i++)
+        row[i] = side_quarters(p + i * stride, stride);
     const __m512i a = _mm512_unpacklo_epi32(row[0], row[1]), b = _mm512_unpacklo_epi32(row[2], row[3]);
     const __m512i c = _mm512_unpackhi_epi32(row[0], row[1]), d = _mm512_unpackhi_epi32(row[2], row[3]);
     _mm512_store_si512(to[0], _mm512_unpacklo_epi64(a, b)), _mm512_store_si512(to[1], _mm512_unpackhi_epi64(a, b));
@@ -757,7 +740,7 @@ static bool sixteen_rows(const struct matrix *w, size_t row, size_t rows, const 
 }
 #endif
 
-static void terms_tokens(const struct matrix *w, size_t row0, size_t row1, const uint8_t *act, size_t tokens, const struct pace *pace, float *y, size_t ldy)
+static void terms_tokens(const struct matrix *w, size_t row0, size_t row1, const uint8_t *act, size_t tokens, struct pace pace, float *y, size_t ldy)
 {
     for (size_t r = row0; r < row1; r += TILE_TERMS) {
         const size_t end = least(r + TILE_TERMS, row1);
@@ -773,7 +756,7 @@ static void terms_tokens(const struct matrix *w, size_t row0, size_t row1, const
 }
 
 /* The weights / 2^120 meet activations * 2^60, so that neither they nor the sums leave float32's range. */
-static void fp8_rows(const struct matrix *w, size_t row0, size_t row1, const uint8_t *act, size_t tokens, float *y, size_t ldy)
+static void fp8_rows(const struct matrix *w, size_t row0, size_t row1, const uint8_t *act, size_t tokens, struct pace pace, float *y, size_t ldy)
 {
     const float *x = (const float *)(const void *)act;
     struct matrix raw = *w;
@@ -782,9 +765,9 @@ static void fp8_rows(const struct matrix *w, size_t row0, size_t row1, const uin
     if (tokens == 1) {
         size_t r = row0;
         for (; r + 2 <= row1; r += 2)
-            dot_fp8(2, &raw, r, x, y + r);
+            dot_fp8(2, &raw, r, x, pace, y + r);
         if (r < row1)
-            dot_fp8(1, &raw, r, x, y + r);
+            dot_fp8(1, &raw, r, x, pace, y + r);
     } else
         many_tokens(RAW_FP8, &raw, row0, row1, x, act_bytes(W_FP8, w->cols) / sizeof *x, tokens, y, ldy);
     for (size_t r = row0; r < row1; r++)
@@ -814,7 +797,7 @@ static void linear_judge(const struct matrix *w, size_t row0, size_t row1, const
     if (w->kind != W_INT4)
         linear(w, row0, row1, x, ldx, tokens, y, ldy);
     else if (tokens == 1)
-        one_token(RAW_INT4, w, row0, row1, x, y);
+        one_token(RAW_INT4, w, row0, row1, x, usual, y);
     else
         many_tokens(RAW_INT4, w, row0, row1, x, ldx, tokens, y, ldy);
 }
@@ -822,11 +805,11 @@ static void linear_judge(const struct matrix *w, size_t row0, size_t row1, const
 static void linear_fast(const struct matrix *w, size_t row0, size_t row1, const float *x, size_t ldx, const uint8_t *act, size_t tokens, const struct pace *pace, float *y, size_t ldy)
 {
     if (w->kind == W_INT4 || w->kind == W_INT8)
-        terms_tokens(w, row0, row1, act, tokens, pace, y, ldy);
+        terms_tokens(w, row0, row1, act, tokens, *pace, y, ldy);
     else if (w->kind == W_FP8)
-        fp8_rows(w, row0, row1, act, tokens, y, ldy);
+        fp8_rows(w, row0, row1, act, tokens, *pace, y, ldy);
     else
-        linear(w, row0, row1, x, ldx, tokens, y, ldy);
+        paced_linear(w, row0, row1, x, ldx, tokens, *pace, y, ldy);
 }
 
 static void row(const struct matrix *w, size_t r, float *out)

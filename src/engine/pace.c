@@ -4,15 +4,18 @@
 #include "base/err.h"
 
 enum {
-    ROUNDS = 9,                 /* each choice is tried so often at most, and its median counts: other work on the machine disturbs single trials by more than choices differ */
+    ROUNDS = 7,                 /* each choice is tried so often at most, and its median counts: other work on the machine disturbs single trials by more than choices differ */
     LEAST_ROUNDS = 3,
     TRIAL_BYTES = 1 << 19       /* of weights in one trial */
 };
 
-/* The first is taken where there is nothing to try. */
-static const struct pace choices[] = {{12288, false}, {16384, false}, {8192, false}, {4096, true}, {2048, true}};
+/* Near ones let the hardware's own prefetching see one stream, and suit kernels that are much faster than memory; far ones suit those that are not. */
+static const struct pace choices[] = {{8192, 512}, {16384, 1024}, {32768, 1024}, {2048, 512}};
 #define CHOICES (sizeof choices / sizeof *choices)
-#define CLEARLY 0.92        /* of the first choice's time */
+#define CLEARLY 0.92        /* of the usual choice's time */
+
+/* The choice that stands where there is nothing to try, or no clear winner. */
+static size_t usual(enum weight_kind kind) { return kind >= W_INT4 ? 0 : 3; }
 
 static double now(void)
 {
@@ -33,28 +36,40 @@ static size_t cut(const struct matrix *m, struct matrix *to, size_t most)
     return n;
 }
 
-/* Places to try: each is read once, so that it comes from memory. */
-static size_t places(enum weight_kind kind, bool longer, const struct weights *w, int layers, struct matrix *to, size_t most)
+/* All matrices of a token but the experts', in order. */
+static size_t all_matrices(const struct weights *w, int layers, const struct matrix **to)
 {
     size_t n = 0;
 
-    for (int i = 0; i < layers && n < most; i++) {
+    for (int i = 0; i < layers; i++) {
         const struct layer_weights *l = &w->layer[i];
-        const struct matrix *m[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
+        const struct matrix *m[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down, &l->ple_gate, &l->ple_projection};
         for (size_t j = 0; j < sizeof m / sizeof *m; j++)
-            if (m[j]->rows && m[j]->kind == kind && (m[j]->cols > 1024) == longer && matrix_bytes(m[j]) >= TRIAL_BYTES / 4)
-                n += cut(m[j], to + n, most - n);
+            if (m[j]->rows)
+                to[n++] = m[j];
     }
-    if (w->head.kind == kind && (w->head.cols > 1024) == longer)
-        n += cut(&w->head, to + n, most - n);
+    to[n++] = &w->head;
     return n;
 }
 
-static double seconds_a_byte(const struct kernels *k, const struct matrix *w, const struct pace *pace, const uint8_t *act, float *y)
+static bool alike(const struct matrix *a, const struct matrix *b) { return a->kind == b->kind && a->cols == b->cols; }
+
+/* Places to try: each is read once, so that it comes from memory. */
+static size_t places(const struct matrix *like, const struct matrix **all, size_t n_all, struct matrix *to, size_t most)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < n_all && n < most; i++)
+        if (alike(all[i], like) && matrix_bytes(all[i]) >= TRIAL_BYTES / 4)
+            n += cut(all[i], to + n, most - n);
+    return n;
+}
+
+static double seconds_a_byte(const struct kernels *k, const struct matrix *w, const struct pace *pace, const float *x, const uint8_t *act, float *y)
 {
     const double start = now();
 
-    k->linear_fast(w, 0, w->rows, NULL, 0, act, 1, pace, y, w->rows);
+    k->linear_fast(w, 0, w->rows, x, w->cols, act, 1, pace, y, w->rows);
     return (now() - start) / (double)matrix_bytes(w);
 }
 
@@ -68,41 +83,58 @@ static int by_value(const void *a, const void *b)
 static struct pace best(const struct kernels *k, const struct matrix *place, size_t n)
 {
     double taken[CHOICES][ROUNDS], median[CHOICES];
-    const size_t rounds = n / CHOICES;
-    size_t best = 0, cols = 0, rows = 0;
+    const size_t rounds = n / CHOICES, first = usual(place->kind), cols = place->cols;
+    size_t best = first, rows = 0;
 
-    for (size_t i = 0; i < n; i++) {
-        cols = place[i].cols > cols ? place[i].cols : cols;
+    for (size_t i = 0; i < n; i++)
         rows = place[i].rows > rows ? place[i].rows : rows;
-    }
     uint8_t *act = xaligned(64, act_bytes(place->kind, cols));
     float *x = xcalloc(cols + 16, sizeof *x), *y = xcalloc(rows, sizeof *y);
-    k->prepare(place->kind, x, cols, act);
+    if (place->kind >= W_INT4)
+        k->prepare(place->kind, x, cols, act);
     for (size_t i = 0; i < rounds * CHOICES; i++)
-        taken[i % CHOICES][i / CHOICES] = seconds_a_byte(k, &place[i], &choices[i % CHOICES], act, y);
+        taken[i % CHOICES][i / CHOICES] = seconds_a_byte(k, &place[i], &choices[i % CHOICES], x, act, y);
     for (size_t i = 0; i < CHOICES; i++) {
         qsort(taken[i], rounds, sizeof taken[i][0], by_value);
         median[i] = taken[i][rounds / 2];
-        if (median[i] < CLEARLY * median[0] && median[i] < median[best])
-            best = i;
     }
+    for (size_t i = 0; i < CHOICES; i++)
+        if (median[i] < CLEARLY * median[first] && median[i] < median[best])
+            best = i;
     free(act);
     free(x);
     free(y);
     return choices[best];
 }
 
+static bool is_known(const struct paces *p, const struct matrix *w)
+{
+    for (size_t i = 0; i < p->n; i++)
+        if (p->of[i].kind == w->kind && p->of[i].cols == w->cols)
+            return true;
+    return false;
+}
+
 void paces_find(struct paces *p, const struct weights *w, int layers, const struct kernels *k)
 {
+    const struct matrix *all[9 * GEMMA_MAX_LAYERS + 1];
     struct matrix place[ROUNDS * CHOICES];
+    const size_t n_all = all_matrices(w, layers, all);
 
-    for (int kind = 0; kind <= W_FP8; kind++)
-        for (int longer = 0; longer < 2; longer++) {
-            p->of[kind][longer] = choices[0];
-            if ((kind != W_INT4 && kind != W_INT8) || k->level == SIMD_SCALAR)
-                continue;
-            const size_t n = places((enum weight_kind)kind, longer, w, layers, place, sizeof place / sizeof *place);
-            if (n >= LEAST_ROUNDS * CHOICES)
-                p->of[kind][longer] = best(k, place, n);
-        }
+    p->n = 0;
+    for (size_t i = 0; i < n_all && p->n < PACES; i++) {
+        if (is_known(p, all[i]))
+            continue;
+        const size_t n = places(all[i], all, n_all, place, sizeof place / sizeof *place);
+        p->of[p->n].kind = all[i]->kind, p->of[p->n].cols = all[i]->cols;
+        p->of[p->n++].pace = n >= LEAST_ROUNDS * CHOICES && k->level != SIMD_SCALAR ? best(k, place, n) : choices[usual(all[i]->kind)];
+    }
+}
+
+const struct pace *pace_of(const struct paces *p, const struct matrix *w)
+{
+    for (size_t i = 0; i < p->n; i++)
+        if (p->of[i].kind == w->kind && p->of[i].cols == w->cols)
+            return &p->of[i].pace;
+    return &choices[usual(w->kind)];
 }

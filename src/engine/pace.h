@@ -1,16 +1,17 @@
-/* How far ahead the products of fast mode ask for their weights: which distance is best depends on the kernel, the length of a row and the machine, and is found by trying.
+/* How far ahead the products of one token in fast mode ask for their weights: which distances are best depends on the kernel, the length of a row and the machine, and is found by trying.
  *
- * Owns: the choice for each kind of weight and class of row, made once at load in a few milliseconds; rows go four (short ones) or two at a time in order of address.  It changes no result.
+ * Owns: the choice for each kind of weight and length of row, made once at load in a few milliseconds.  Rows go one by one in order of address, which every kind and length
+ * tried likes best.  It changes no result.
  */
 #ifndef ENGINE_PACE_H
 #define ENGINE_PACE_H
 #include "engine/kernels.h"
 #include "engine/weights.h"
 
-struct paces { struct pace of[W_FP8 + 1][2]; };     /* rows of up to 1024 columns, longer ones */
+enum { PACES = 16 };            /* more kinds and lengths than models have; those beyond go at their kind's usual pace */
+struct paces { size_t n; struct { enum weight_kind kind; size_t cols; struct pace pace; } of[PACES]; };
 
-/* Tries some on the weights themselves; a first choice that none beats clearly stays. */
+/* Tries some on the weights themselves; the usual one stays unless another beats it clearly. */
 void paces_find(struct paces *p, const struct weights *w, int layers, const struct kernels *k);
-
-static inline const struct pace *pace_of(const struct paces *p, const struct matrix *w) { return &p->of[w->kind][w->cols > 1024]; }
+const struct pace *pace_of(const struct paces *p, const struct matrix *w);
 #endif

@@ -92,13 +92,6 @@ INLINE __m512i group_sums(const __m512i t[4])
     __m512i b = _mm512_add_epi32(_mm512_unpacklo_epi32(t[2], t[3]), _mm512_unpackhi_epi32(t[2], t[3]));
     return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
 }
-/* 64 activations in a register, for more than one use: loads are what is short. */
-INLINE __m512i kept(const int8_t *q)
-{
-    __m512i v = _mm512_load_si512(q);
-    __asm__("" : "+v"(v));
-    return v;
-}
 /* 64 bytes of int4: for four groups the sums of their quarters. */
 INLINE __m512i int4_chunk(const uint8_t *w, const int8_t *q)
 {
@@ -135,47 +128,6 @@ INLINE v16 v_int8_sums(int chunks, const uint8_t *w, const struct terms *q)
     for (int j = 0; j < 4; j++)
         t[j] = j < chunks ? int8_chunk(w + 128 * j, q->q + 256 * j) : _mm512_setzero_si512();
     return float_sums(t, _mm512_load_si512(q->sum));
-}
-/* All four chunks of two rows, each activation loaded once. */
-INLINE void v_int4_sums2(const uint8_t *w, size_t stride, const struct terms *q, v16 out[2])
-{
-    const __m512i mask = _mm512_set1_epi8(15);
-    __m512i t[2][4];
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) {
-        const __m512i a = kept(q->q + 256 * j), b = kept(q->q + 256 * j + 64), c = kept(q->q + 256 * j + 128), d = kept(q->q + 256 * j + 192);
-#pragma GCC unroll 2
-        for (size_t r = 0; r < 2; r++) {
-            __m512i v = _mm512_loadu_si512(w + r * stride + 64 * (size_t)j);
-            __asm__("" : "+v"(v));
-            const __m512i e = _mm512_and_si512(v, mask), o = _mm512_and_si512(_mm512_srli_epi16(v, 4), mask);
-            const __m512i high = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), e, a), o, b);
-            t[r][j] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(_mm512_slli_epi32(high, 8), e, c), o, d);
-        }
-    }
-    out[0] = float_sums(t[0], _mm512_load_si512(q->sum));
-    out[1] = float_sums(t[1], _mm512_load_si512(q->sum));
-}
-INLINE __m512i both_terms(__m512i v, __m512i high, __m512i low)
-{
-    return _mm512_dpbusd_epi32(_mm512_slli_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), v, high), 8), v, low);
-}
-INLINE void v_int8_sums2(const uint8_t *w, size_t stride, const struct terms *q, v16 out[2])
-{
-    __m512i t[2][4];
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) {
-        const __m512i a = kept(q->q + 256 * j), b = kept(q->q + 256 * j + 64), c = kept(q->q + 256 * j + 128), d = kept(q->q + 256 * j + 192);
-#pragma GCC unroll 2
-        for (size_t r = 0; r < 2; r++) {
-            const uint8_t *p = w + r * stride + 128 * (size_t)j;
-            const __m512i flip = _mm512_set1_epi8((char)0x80);
-            const __m512i x = both_terms(_mm512_xor_si512(_mm512_loadu_si512(p), flip), a, b), y = both_terms(_mm512_xor_si512(_mm512_loadu_si512(p + 64), flip), c, d);
-            t[r][j] = _mm512_add_epi32(_mm512_shuffle_i32x4(x, y, 0x88), _mm512_shuffle_i32x4(x, y, 0xdd));
-        }
-    }
-    out[0] = float_sums(t[0], _mm512_load_si512(q->sum));
-    out[1] = float_sums(t[1], _mm512_load_si512(q->sum));
 }
 /* 32 integers q = 256 high + low within -32639..32639, as terms for int4 (even and odd apart) or int8; their sum. */
 INLINE int32_t v_split(bool int4, v16 a, v16 b, int8_t *q)
@@ -494,15 +446,5 @@ INLINE int32_t v_split(bool int4, v16 a, v16 b, int8_t *q)
     return sum;
 }
 INLINE v16 v_scales(enum st_dtype type, const uint8_t *p) { return v_transpose(v_scale16(type, p)); }
-INLINE void v_int4_sums2(const uint8_t *w, size_t stride, const struct terms *q, v16 out[2])
-{
-    out[0] = v_int4_sums(4, w, q);
-    out[1] = v_int4_sums(4, w + stride, q);
-}
-INLINE void v_int8_sums2(const uint8_t *w, size_t stride, const struct terms *q, v16 out[2])
-{
-    out[0] = v_int8_sums(4, w, q);
-    out[1] = v_int8_sums(4, w + stride, q);
-}
 #endif
 #endif
