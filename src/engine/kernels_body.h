@@ -445,10 +445,12 @@ static void terms_rows(const struct matrix *w, size_t row0, size_t row1, struct 
 
 enum { SIDE_ROWS = 16, SIDE_GROUPS = 768, LANES = 16 };
 
-/* 16 rows: the vectors of each group (int8: two sets of them) and its scales. */
+/* 16 rows: where they lie; the vectors of each group (int8: two sets of them), kept when more tokens are to come than are worked on at first; its scales. */
 struct side {
     _Alignas(64) uint8_t weight[2 * SIDE_GROUPS][4][64];
     _Alignas(64) float scale[SIDE_GROUPS][16];
+    const uint8_t *rows; size_t stride;
+    bool keep;
 };
 
 /* 16 bytes of each of four rows, four rows apart: loads that leave the other lanes alone are cheaper than moves between them. */
@@ -462,7 +464,7 @@ INLINE __m512i side_quarters(const uint8_t *p, size_t stride)
 }
 
 /* 16 bytes of each of 16 rows as four vectors of 32 bits a row. */
-INLINE void side_load(const uint8_t *p, size_t stride, uint8_t (*to)[64])
+INLINE void side_load(const uint8_t *p, size_t stride, __m512i to[4])
 {
     __m512i row[4];
 #pragma GCC unroll 4
@@ -470,12 +472,29 @@ INLINE void side_load(const uint8_t *p, size_t stride, uint8_t (*to)[64])
         row[i] = side_quarters(p + i * stride, stride);
     const __m512i a = _mm512_unpacklo_epi32(row[0], row[1]), b = _mm512_unpacklo_epi32(row[2], row[3]);
     const __m512i c = _mm512_unpackhi_epi32(row[0], row[1]), d = _mm512_unpackhi_epi32(row[2], row[3]);
-    _mm512_store_si512(to[0], _mm512_unpacklo_epi64(a, b)), _mm512_store_si512(to[1], _mm512_unpackhi_epi64(a, b));
-    _mm512_store_si512(to[2], _mm512_unpacklo_epi64(c, d)), _mm512_store_si512(to[3], _mm512_unpackhi_epi64(c, d));
+    to[0] = _mm512_unpacklo_epi64(a, b), to[1] = _mm512_unpackhi_epi64(a, b);
+    to[2] = _mm512_unpacklo_epi64(c, d), to[3] = _mm512_unpackhi_epi64(c, d);
 }
 
-/* 16-bit elements [16][16], rows `stride` bytes apart, transposed and widened. */
-INLINE void side_transpose(enum st_dtype type, const uint8_t *p, size_t stride, float (*to)[16])
+/* Four vectors, moved side by side (fresh) or as they were kept: the moves go beside the first tokens' products, which leave their units free. */
+INLINE void side_vectors(bool fresh, struct side *s, size_t set, size_t offset, __m512i to[4])
+{
+    if (!fresh) {
+#pragma GCC unroll 4
+        for (size_t k = 0; k < 4; k++)
+            to[k] = _mm512_load_si512(s->weight[set][k]);
+        return;
+    }
+    side_load(s->rows + offset, s->stride, to);
+    if (!s->keep)
+        return;
+#pragma GCC unroll 4
+    for (size_t k = 0; k < 4; k++)
+        _mm512_store_si512(s->weight[set][k], to[k]);
+}
+
+/* 16-bit elements [16][n], rows `stride` bytes apart, transposed and widened; n is 16 or less, and 16 are read. */
+INLINE void side_transpose(enum st_dtype type, const uint8_t *p, size_t stride, size_t n, float (*to)[16])
 {
     __m256i a[16], b[16];
 
@@ -497,8 +516,10 @@ INLINE void side_transpose(enum st_dtype type, const uint8_t *p, size_t stride, 
     }
 #pragma GCC unroll 8
     for (size_t i = 0; i < 8; i++) {
-        v_store(to[i], v_widen(type, _mm256_permute2x128_si256(b[i], b[8 + i], 0x20)));
-        v_store(to[8 + i], v_widen(type, _mm256_permute2x128_si256(b[i], b[8 + i], 0x31)));
+        if (i < n)
+            v_store(to[i], v_widen(type, _mm256_permute2x128_si256(b[i], b[8 + i], 0x20)));
+        if (8 + i < n)
+            v_store(to[8 + i], v_widen(type, _mm256_permute2x128_si256(b[i], b[8 + i], 0x31)));
     }
 }
 
@@ -507,7 +528,7 @@ INLINE void side_scales(enum st_dtype type, const struct matrix *w, size_t row, 
     float scale[16] = {0};
 
     if (type != MIXED) {
-        side_transpose(type, w->scale + (row * w->scales + 16 * segment) * 2, w->scales * 2, to);
+        side_transpose(type, w->scale + (row * w->scales + 16 * segment) * 2, w->scales * 2, least(16, w->scales - 16 * segment), to);
         return;
     }
     for (size_t r = 0; r < 16; r++) {
@@ -517,19 +538,14 @@ INLINE void side_scales(enum st_dtype type, const struct matrix *w, size_t row, 
     }
 }
 
-INLINE void side_fill(enum weight_kind kind, enum st_dtype type, const struct matrix *w, size_t row, struct side *s)
+/* Makes s ready for tokens; keep: the first of several blocks of them, which is fresh, keeps the vectors. */
+INLINE void side_start(enum weight_kind kind, enum st_dtype type, const struct matrix *w, size_t row, bool keep, struct side *s)
 {
-    const size_t groups = w->cols / BLOCK, stride = groups * block_bytes(kind);
-    const uint8_t *p = w->data + row * stride;
+    const size_t groups = w->cols / BLOCK;
 
-    for (size_t g = 0; g < groups; g++, p += block_bytes(kind)) {
-        if (kind == W_INT4) {
-            side_load(p, stride, s->weight[g]);
-        } else {
-            side_load(p, stride, s->weight[2 * g]);
-            side_load(p + 16, stride, s->weight[2 * g + 1]);
-        }
-    }
+    s->stride = groups * block_bytes(kind);
+    s->rows = w->data + row * s->stride;
+    s->keep = keep;
     for (size_t g = 0; kind == W_INT4 && g < groups; g += 16)
         side_scales(type, w, row, g / 16, s->scale + g);
 }
@@ -541,67 +557,96 @@ INLINE __m512i four_of(const int8_t *q)
     return _mm512_set1_epi32(four);
 }
 
-/* sum[t] of 16 rows += the products of a group with token t of n, prepared `stride` bytes apart. */
-INLINE void side_group(enum weight_kind kind, int n, const struct side *s, size_t g, struct act a, size_t stride, v16 *sum)
+/* The weights of a group of 16 rows as eight vectors of four columns each: even columns and odd ones (int4) or the first 16 and the others, as prepare() leaves the terms. */
+INLINE void side_columns(enum weight_kind kind, bool fresh, struct side *s, size_t g, __m512i w[8])
 {
-    const size_t lane = 4 * (g % 4) + g / 4 % 4, in_chunk = g % 4, at = g / 4 * 256 + (kind == W_INT4 ? in_chunk * 16 : in_chunk / 2 * 128 + in_chunk % 2 * 32);
-    const size_t odd = kind == W_INT4 ? 64 : 16, low = kind == W_INT4 ? 128 : 64, by = g / 16 * 16 + lane;
-    const int8_t *q = a.term + at;
-    __m512i high_sum[4], low_sum[4];
+    __m512i v[8];
+
+    side_vectors(fresh, s, kind == W_INT4 ? g : 2 * g, g * block_bytes(kind), v);
+    if (kind == W_INT8)
+        side_vectors(fresh, s, 2 * g + 1, g * block_bytes(kind) + 16, v + 4);
+#pragma GCC unroll 4
+    for (size_t k = 0; k < 4; k++) {
+        w[k] = kind == W_INT4 ? _mm512_and_si512(v[k], _mm512_set1_epi8(15)) : _mm512_xor_si512(v[k], _mm512_set1_epi8((char)0x80));
+        w[4 + k] = kind == W_INT4 ? _mm512_and_si512(_mm512_srli_epi16(v[k], 4), _mm512_set1_epi8(15)) : _mm512_xor_si512(v[4 + k], _mm512_set1_epi8((char)0x80));
+    }
+}
+
+/* sum[t] of 16 rows += the products of eight vectors of columns with one of the terms of token t of n, which lie `stride` bytes apart, those of the other half `odd` bytes on. */
+INLINE void side_term(int n, const __m512i w[8], const int8_t *q, size_t stride, size_t odd, __m512i *sum)
+{
+#pragma GCC unroll 8
+    for (size_t k = 0; k < 8; k++)
+#pragma GCC unroll 8
+        for (int t = 0; t < n; t++)
+            sum[t] = _mm512_dpbusd_epi32(sum[t], w[k], four_of(q + (size_t)t * stride + k / 4 * odd + 4 * (k % 4)));
+}
+
+/* Both terms of up to four tokens, in two chains: one for each token would wait for itself. */
+INLINE void side_terms(int n, const __m512i w[8], const int8_t *q, size_t stride, size_t odd, size_t low, __m512i *sum)
+{
+    __m512i part[4];
 
 #pragma GCC unroll 4
     for (int t = 0; t < n; t++)
-        high_sum[t] = low_sum[t] = _mm512_setzero_si512();
-#pragma GCC unroll 4
-    for (size_t k = 0; k < 4; k++) {
-        __m512i v, w;
-        if (kind == W_INT4) {
-            const __m512i both = _mm512_load_si512(s->weight[g][k]);
-            v = _mm512_and_si512(both, _mm512_set1_epi8(15));
-            w = _mm512_and_si512(_mm512_srli_epi16(both, 4), _mm512_set1_epi8(15));
-        } else {
-            v = _mm512_xor_si512(_mm512_load_si512(s->weight[2 * g][k]), _mm512_set1_epi8((char)0x80));
-            w = _mm512_xor_si512(_mm512_load_si512(s->weight[2 * g + 1][k]), _mm512_set1_epi8((char)0x80));
-        }
+        sum[t] = part[t] = _mm512_setzero_si512();
+#pragma GCC unroll 8
+    for (size_t k = 0; k < 8; k++)
 #pragma GCC unroll 4
         for (int t = 0; t < n; t++) {
-            const int8_t *x = q + (size_t)t * stride + 4 * k;
-            high_sum[t] = _mm512_dpbusd_epi32(high_sum[t], v, four_of(x));
-            low_sum[t] = _mm512_dpbusd_epi32(low_sum[t], v, four_of(x + low));
+            const int8_t *x = q + (size_t)t * stride + k / 4 * odd + 4 * (k % 4);
+            sum[t] = _mm512_dpbusd_epi32(sum[t], w[k], four_of(x));
+            part[t] = _mm512_dpbusd_epi32(part[t], w[k], four_of(x + low));
         }
 #pragma GCC unroll 4
-        for (int t = 0; t < n; t++) {
-            const int8_t *x = q + (size_t)t * stride + 4 * k + odd;
-            high_sum[t] = _mm512_dpbusd_epi32(high_sum[t], w, four_of(x));
-            low_sum[t] = _mm512_dpbusd_epi32(low_sum[t], w, four_of(x + low));
-        }
+    for (int t = 0; t < n; t++)
+        sum[t] = _mm512_add_epi32(_mm512_slli_epi32(sum[t], 8), part[t]);
+}
+
+/* sum[t] of 16 rows += the products of a group with token t of n, prepared `stride` bytes apart. */
+INLINE void side_group(enum weight_kind kind, int n, struct side *s, size_t g, struct act a, size_t stride, v16 *sum)
+{
+    const size_t lane = 4 * (g % 4) + g / 4 % 4, in_chunk = g % 4, at = g / 4 * 256 + (kind == W_INT4 ? in_chunk * 16 : in_chunk / 2 * 128 + in_chunk % 2 * 32);
+    const size_t odd = kind == W_INT4 ? 64 : 16, low = kind == W_INT4 ? 128 : 64, by = g / 16 * 16 + lane;
+    __m512i w[8], q[8];
+
+    side_columns(kind, false, s, g, w);
+    if (n <= 4) {
+        side_terms(n, w, a.term + at, stride, odd, low, q);
+    } else {
+#pragma GCC unroll 8
+        for (int t = 0; t < n; t++)
+            q[t] = _mm512_setzero_si512();
+        side_term(n, w, a.term + at, stride, odd, q);
+#pragma GCC unroll 8
+        for (int t = 0; t < n; t++)
+            q[t] = _mm512_slli_epi32(q[t], 8);
+        side_term(n, w, a.term + at + low, stride, odd, q);
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int t = 0; t < n; t++) {
         const size_t off = (size_t)t * stride / 4;
-        const __m512i offset = _mm512_set1_epi32(a.sum[off + by]);
-        const v16 value = v_of(_mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_add_epi32(_mm512_slli_epi32(high_sum[t], 8), low_sum[t]), offset)));
-        const v16 scale = v_set(a.scale[off + by]);
+        const v16 value = v_of(_mm512_cvtepi32_ps(_mm512_sub_epi32(q[t], _mm512_set1_epi32(a.sum[off + by])))), scale = v_set(a.scale[off + by]);
         sum[t] = v_fma(value, kind == W_INT4 ? v_mul(v_load(s->scale[g]), scale) : scale, sum[t]);
     }
 }
 
-INLINE void side_lane(enum weight_kind kind, int n, const struct side *s, size_t groups, size_t first, struct act a, size_t stride, float (*to)[16])
+INLINE void side_lane(enum weight_kind kind, int n, struct side *s, size_t groups, size_t first, struct act a, size_t stride, float (*to)[16])
 {
-    v16 sum[4];
+    v16 sum[8];
 
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int t = 0; t < n; t++)
         sum[t] = v_set(0);
     for (size_t g = first; g < groups; g += 16)
         side_group(kind, n, s, g, a, stride, sum);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int t = 0; t < n; t++)
         v_store(to[t], sum[t]);
 }
 
 /* The lanes' sums added as v_sum4 does: lane [L][j]. */
-INLINE v16 side_sum(float (*lane)[4][16], size_t t)
+INLINE v16 side_sum(float (*lane)[8][16], size_t t)
 {
     v16 l[4];
 
@@ -612,9 +657,9 @@ INLINE v16 side_sum(float (*lane)[4][16], size_t t)
 }
 
 /* n tokens, of which `wanted` are written. */
-INLINE void side_tokens(enum weight_kind kind, int n, const struct side *s, const struct matrix *w, struct act a, size_t stride, size_t wanted, float *y, size_t ldy)
+INLINE void side_tokens(enum weight_kind kind, int n, struct side *s, const struct matrix *w, struct act a, size_t stride, size_t wanted, float *y, size_t ldy)
 {
-    _Alignas(64) float lane[LANES][4][16];
+    _Alignas(64) float lane[LANES][8][16];
 
     for (size_t i = 0; i < LANES; i++)
         side_lane(kind, n, s, w->cols / BLOCK, i % 4 * 4 + i / 4, a, stride, lane[i]);
@@ -631,7 +676,15 @@ INLINE void side_rows(enum weight_kind kind, enum st_dtype type, const struct ma
     fetch(w->data + (row + SIDE_ROWS) * matrix_row_bytes(w), SIDE_ROWS * matrix_row_bytes(w) / 64, false);
     if (type != MIXED)
         fetch(w->scale + (row + SIDE_ROWS) * w->scales * 2, SIDE_ROWS * w->scales * 2 / 64 + 1, false);
-    side_fill(kind, type, w, row, &s);
+    side_start(kind, type, w, row, true, &s);
+    for (size_t g = 0; g < w->cols / BLOCK; g++) {      /* at once: both terms leave no registers for it */
+        __m512i v[4];
+        side_vectors(true, &s, kind == W_INT4 ? g : 2 * g, g * block_bytes(kind), v);
+        if (kind == W_INT8)
+            side_vectors(true, &s, 2 * g + 1, g * block_bytes(kind) + 16, v);
+    }
+    for (; t + 8 <= tokens; t += 8)
+        side_tokens(kind, 8, &s, w, act_of(act + t * bytes, w->cols), bytes, 8, y + t * ldy, ldy);
     for (; t + 4 <= tokens; t += 4)
         side_tokens(kind, 4, &s, w, act_of(act + t * bytes, w->cols), bytes, 4, y + t * ldy, ldy);
     for (; t < tokens; t += 2)          /* an odd one twice */
@@ -644,7 +697,7 @@ INLINE void side_rows(enum weight_kind kind, enum st_dtype type, const struct ma
 /* --- bounds: the high terms alone --- */
 
 /* sum[t] of 16 rows: the high terms' products of n tokens, the first of them token t0. */
-INLINE void high_tokens(int n, const struct side *s, const struct screened *x, size_t cols, size_t t0, v16 *sum)
+INLINE void high_tokens(int n, bool fresh, struct side *s, const struct screened *x, size_t cols, size_t t0, v16 *sum)
 {
     const size_t bytes = act_bytes(W_INT4, cols);
 
@@ -652,25 +705,16 @@ INLINE void high_tokens(int n, const struct side *s, const struct screened *x, s
     for (int t = 0; t < n; t++)
         sum[t] = v_set(0);
     for (size_t g = 0; g < x->groups; g++) {
-        const int8_t *q = (const int8_t *)x->act + t0 * bytes + g / 4 * 256 + g % 4 * 16;
         const int32_t *offset = x->offset + t0 * x->groups + g;
         const float *by = x->by + t0 * x->groups + g;
         const v16 scale = v_load(s->scale[g]);
-        __m512i high[8];
+        __m512i w[8], high[8];
+
+        side_columns(W_INT4, fresh, s, g, w);
 #pragma GCC unroll 8
         for (int t = 0; t < n; t++)
             high[t] = _mm512_set1_epi32(offset[(size_t)t * x->groups]);
-#pragma GCC unroll 4
-        for (size_t k = 0; k < 4; k++) {
-            const __m512i both = _mm512_load_si512(s->weight[g][k]), even = _mm512_and_si512(both, _mm512_set1_epi8(15));
-            const __m512i odd = _mm512_and_si512(_mm512_srli_epi16(both, 4), _mm512_set1_epi8(15));
-#pragma GCC unroll 8
-            for (int t = 0; t < n; t++)
-                high[t] = _mm512_dpbusd_epi32(high[t], even, four_of(q + (size_t)t * bytes + 4 * k));
-#pragma GCC unroll 8
-            for (int t = 0; t < n; t++)
-                high[t] = _mm512_dpbusd_epi32(high[t], odd, four_of(q + (size_t)t * bytes + 4 * k + 64));
-        }
+        side_term(n, w, (const int8_t *)x->act + t0 * bytes + g / 4 * 256 + g % 4 * 16, bytes, 64, high);
 #pragma GCC unroll 8
         for (int t = 0; t < n; t++)
             sum[t] = v_fma(v_of(_mm512_cvtepi32_ps(high[t])), v_mul(scale, v_set(by[(size_t)t * x->groups])), sum[t]);
@@ -678,11 +722,11 @@ INLINE void high_tokens(int n, const struct side *s, const struct screened *x, s
 }
 
 /* The bounds of 16 rows and those before them, lane by lane. */
-INLINE void bound_tokens(int n, const struct side *s, const struct screened *x, size_t cols, size_t t0, const float *norm, bool first, float (*upper)[16], float (*lower)[16])
+INLINE void bound_tokens(int n, bool fresh, struct side *s, const struct screened *x, size_t cols, size_t t0, const float *norm, bool first, float (*upper)[16], float (*lower)[16])
 {
     v16 sum[8];
 
-    high_tokens(n, s, x, cols, t0, sum);
+    high_tokens(n, fresh, s, x, cols, t0, sum);
 #pragma GCC unroll 8
     for (int t = 0; t < n; t++) {
         const size_t i = t0 + (size_t)t;
@@ -702,13 +746,16 @@ static void bounds(const struct matrix *w, size_t row0, size_t row1, const struc
         size_t t = 0;
         fetch(w->data + (r + SIDE_ROWS) * matrix_row_bytes(w), SIDE_ROWS * matrix_row_bytes(w) / 64, false);
         fetch(w->scale + (r + SIDE_ROWS) * w->scales * 2, SIDE_ROWS * w->scales * 2 / 64 + 1, false);
-        side_fill(W_INT4, w->scale_type == ST_F16 ? ST_F16 : ST_BF16, w, r, &s);
+        side_start(W_INT4, w->scale_type == ST_F16 ? ST_F16 : ST_BF16, w, r, x->tokens != 8 && x->tokens != 4 && x->tokens != 1, &s);
         for (; t + 8 <= x->tokens; t += 8)
-            bound_tokens(8, &s, x, w->cols, t, norm + r, first, up, down);
+            if (t == 0)
+                bound_tokens(8, true, &s, x, w->cols, 0, norm + r, first, up, down);
+            else
+                bound_tokens(8, false, &s, x, w->cols, t, norm + r, first, up, down);
         for (; t + 4 <= x->tokens; t += 4)
-            bound_tokens(4, &s, x, w->cols, t, norm + r, first, up, down);
+            bound_tokens(4, t == 0, &s, x, w->cols, t, norm + r, first, up, down);
         for (; t < x->tokens; t++)
-            bound_tokens(1, &s, x, w->cols, t, norm + r, first, up, down);
+            bound_tokens(1, t == 0, &s, x, w->cols, t, norm + r, first, up, down);
         for (t = 0; (r + SIDE_ROWS) % BOUND_ROWS == 0 && t < x->tokens; t++) {
             upper[t * ld + r / BOUND_ROWS] = v_most(v_load(up[t]));
             lower[t * ld + r / BOUND_ROWS] = v_most(v_load(down[t]));
