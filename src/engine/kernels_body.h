@@ -438,12 +438,12 @@ static void terms_rows(const struct matrix *w, size_t row0, size_t row1, struct 
         rows_of_token(W_INT4, MIXED, pace, w, row0, row1, a, y);
 }
 
-#ifdef VEC_AVX512
+#if defined(VEC_AVX512) || defined(VEC_AVX2)
 /* --- several tokens: 16 rows side by side ---
  * A lane is a row: a group of 32 columns becomes vectors of four columns each, and what one token adds to 16 rows costs 16 dot instructions, which are what the time
  * goes into; all else runs beside them.  The groups are visited in the order in which v_sum4 adds the lanes of a single row, so that the sums are the same bits. */
 
-enum { SIDE_ROWS = 16, SIDE_GROUPS = 768, LANES = 16 };
+enum { SIDE_ROWS = 16, SIDE_TOKENS = 4, SIDE_GROUPS = 768, LANES = 16 };
 
 /* 16 rows: where they lie; the vectors of each group (int8: two sets of them), kept when more tokens are to come than are worked on at first; its scales. */
 struct side {
@@ -453,6 +453,17 @@ struct side {
     bool keep;
 };
 
+/* Where the terms of a group are: of the first of 32 bits of columns, of the same of the other half of them, of the low terms. */
+struct place { size_t at, odd, low; };
+
+INLINE struct place place_of(enum weight_kind kind, size_t g)
+{
+    const size_t in_chunk = g % 4;
+
+    return kind == W_INT4 ? (struct place){g / 4 * 256 + in_chunk * 16, 64, 128} : (struct place){g / 4 * 256 + in_chunk / 2 * 128 + in_chunk % 2 * 32, 16, 64};
+}
+
+#ifdef VEC_AVX512
 /* 16 bytes of each of four rows, four rows apart: loads that leave the other lanes alone are cheaper than moves between them. */
 INLINE __m512i side_quarters(const uint8_t *p, size_t stride)
 {
@@ -493,6 +504,13 @@ INLINE void side_vectors(bool fresh, struct side *s, size_t set, size_t offset, 
         _mm512_store_si512(s->weight[set][k], to[k]);
 }
 
+INLINE void side_keep(struct side *s, size_t set, size_t offset)
+{
+    __m512i v[4];
+
+    side_vectors(true, s, set, offset, v);
+}
+
 /* 16-bit elements [16][n], rows `stride` bytes apart, transposed and widened; n is 16 or less, and 16 are read. */
 INLINE void side_transpose(enum st_dtype type, const uint8_t *p, size_t stride, size_t n, float (*to)[16])
 {
@@ -523,14 +541,39 @@ INLINE void side_transpose(enum st_dtype type, const uint8_t *p, size_t stride, 
     }
 }
 
+#else
+/* 16 bytes of each of 16 rows as four vectors of 32 bits a row, kept. */
+INLINE void side_keep(struct side *s, size_t set, size_t offset)
+{
+    for (size_t half = 0; half < 2; half++) {
+        const uint8_t *p = s->rows + offset + 8 * half * s->stride;
+        __m256i row[4];
+#pragma GCC unroll 4
+        for (size_t i = 0; i < 4; i++)
+            row[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const void *)(p + i * s->stride))),
+                _mm_loadu_si128((const void *)(p + (i + 4) * s->stride)), 1);
+        const __m256i a = _mm256_unpacklo_epi32(row[0], row[1]), b = _mm256_unpacklo_epi32(row[2], row[3]);
+        const __m256i c = _mm256_unpackhi_epi32(row[0], row[1]), d = _mm256_unpackhi_epi32(row[2], row[3]);
+        _mm256_store_si256((void *)(s->weight[set][0] + 32 * half), _mm256_unpacklo_epi64(a, b));
+        _mm256_store_si256((void *)(s->weight[set][1] + 32 * half), _mm256_unpackhi_epi64(a, b));
+        _mm256_store_si256((void *)(s->weight[set][2] + 32 * half), _mm256_unpacklo_epi64(c, d));
+        _mm256_store_si256((void *)(s->weight[set][3] + 32 * half), _mm256_unpackhi_epi64(c, d));
+    }
+}
+#endif
+
 INLINE void side_scales(enum st_dtype type, const struct matrix *w, size_t row, size_t segment, float (*to)[16])
 {
     float scale[16] = {0};
 
+#ifdef VEC_AVX512
     if (type != MIXED) {
         side_transpose(type, w->scale + (row * w->scales + 16 * segment) * 2, w->scales * 2, least(16, w->scales - 16 * segment), to);
         return;
     }
+#else
+    (void)type;
+#endif
     for (size_t r = 0; r < 16; r++) {
         segment_scales(w, row + r, segment * SEGMENT, scale);
         for (size_t i = 0; i < 16; i++)
@@ -550,6 +593,7 @@ INLINE void side_start(enum weight_kind kind, enum st_dtype type, const struct m
         side_scales(type, w, row, g / 16, s->scale + g);
 }
 
+#ifdef VEC_AVX512
 INLINE __m512i four_of(const int8_t *q)
 {
     int32_t four;
@@ -603,31 +647,85 @@ INLINE void side_terms(int n, const __m512i w[8], const int8_t *q, size_t stride
         sum[t] = _mm512_add_epi32(_mm512_slli_epi32(sum[t], 8), part[t]);
 }
 
-/* sum[t] of 16 rows += the products of a group with token t of n, prepared `stride` bytes apart. */
-INLINE void side_group(enum weight_kind kind, int n, struct side *s, size_t g, struct act a, size_t stride, v16 *sum)
+/* value[t] of 16 rows: the exact sum of level x activation over a group, of n tokens prepared `stride` bytes apart; offset: the first one's. */
+INLINE void side_values(enum weight_kind kind, int n, struct side *s, size_t g, const int8_t *term, size_t stride, const int32_t *offset, v16 *value)
 {
-    const size_t lane = 4 * (g % 4) + g / 4 % 4, in_chunk = g % 4, at = g / 4 * 256 + (kind == W_INT4 ? in_chunk * 16 : in_chunk / 2 * 128 + in_chunk % 2 * 32);
-    const size_t odd = kind == W_INT4 ? 64 : 16, low = kind == W_INT4 ? 128 : 64, by = g / 16 * 16 + lane;
+    const struct place p = place_of(kind, g);
     __m512i w[8], q[8];
 
     side_columns(kind, false, s, g, w);
     if (n <= 4) {
-        side_terms(n, w, a.term + at, stride, odd, low, q);
+        side_terms(n, w, term + p.at, stride, p.odd, p.low, q);
     } else {
 #pragma GCC unroll 8
         for (int t = 0; t < n; t++)
             q[t] = _mm512_setzero_si512();
-        side_term(n, w, a.term + at, stride, odd, q);
+        side_term(n, w, term + p.at, stride, p.odd, q);
 #pragma GCC unroll 8
         for (int t = 0; t < n; t++)
             q[t] = _mm512_slli_epi32(q[t], 8);
-        side_term(n, w, a.term + at + low, stride, odd, q);
+        side_term(n, w, term + p.at + p.low, stride, p.odd, q);
     }
 #pragma GCC unroll 8
+    for (int t = 0; t < n; t++)
+        value[t] = v_of(_mm512_cvtepi32_ps(_mm512_sub_epi32(q[t], _mm512_set1_epi32(offset[(size_t)t * stride / 4]))));
+}
+#else
+INLINE __m256i four_of(const int8_t *q)
+{
+    int32_t four;
+    memcpy(&four, q, 4);
+    return _mm256_set1_epi32(four);
+}
+
+/* The products of 32 columns of 8 rows with one term: eight pairs of levels up to 15 and terms down to -128 fit 16 bits. */
+INLINE __m256i half_term(const __m256i w[8], const int8_t *q)
+{
+    __m256i sum = _mm256_maddubs_epi16(w[0], four_of(q));
+#pragma GCC unroll 7
+    for (size_t k = 1; k < 8; k++)
+        sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(w[k], four_of(q + k / 4 * 64 + 4 * (k % 4))));
+    return _mm256_madd_epi16(sum, _mm256_set1_epi16(1));
+}
+
+INLINE void side_values(enum weight_kind kind, int n, struct side *s, size_t g, const int8_t *term, size_t stride, const int32_t *offset, v16 *value)
+{
+    const struct place p = place_of(kind, g);
+    const __m256i mask = _mm256_set1_epi8(15);
+
+    for (size_t half = 0; half < 2; half++) {
+        __m256i w[8];
+#pragma GCC unroll 4
+        for (size_t k = 0; k < 4; k++) {
+            const __m256i both = _mm256_load_si256((const void *)(s->weight[g][k] + 32 * half));
+            w[k] = _mm256_and_si256(both, mask);
+            w[4 + k] = _mm256_and_si256(_mm256_srli_epi16(both, 4), mask);
+        }
+#pragma GCC unroll 1
+        for (int t = 0; t < n; t++) {       /* one after another: the registers are full */
+            const int8_t *q = term + p.at + (size_t)t * stride;
+            const __m256i sum = _mm256_add_epi32(_mm256_slli_epi32(half_term(w, q), 8), half_term(w, q + p.low));
+            const __m256 f = _mm256_cvtepi32_ps(_mm256_sub_epi32(sum, _mm256_set1_epi32(offset[(size_t)t * stride / 4])));
+            if (half == 0)
+                value[t].a = f;
+            else
+                value[t].b = f;
+        }
+    }
+}
+#endif
+
+/* sum[t] of 16 rows += the products of a group with token t of n, prepared `stride` bytes apart. */
+INLINE void side_group(enum weight_kind kind, int n, struct side *s, size_t g, struct act a, size_t stride, v16 *sum)
+{
+    const size_t by = g / 16 * 16 + 4 * (g % 4) + g / 4 % 4;
+    v16 value[8];
+
+    side_values(kind, n, s, g, a.term, stride, a.sum + by, value);
+#pragma GCC unroll 8
     for (int t = 0; t < n; t++) {
-        const size_t off = (size_t)t * stride / 4;
-        const v16 value = v_of(_mm512_cvtepi32_ps(_mm512_sub_epi32(q[t], _mm512_set1_epi32(a.sum[off + by])))), scale = v_set(a.scale[off + by]);
-        sum[t] = v_fma(value, kind == W_INT4 ? v_mul(v_load(s->scale[g]), scale) : scale, sum[t]);
+        const v16 scale = v_set(a.scale[(size_t)t * stride / 4 + by]);
+        sum[t] = v_fma(value[t], kind == W_INT4 ? v_mul(v_load(s->scale[g]), scale) : scale, sum[t]);
     }
 }
 
@@ -678,10 +776,9 @@ INLINE void side_rows(enum weight_kind kind, enum st_dtype type, const struct ma
         fetch(w->scale + (row + SIDE_ROWS) * w->scales * 2, SIDE_ROWS * w->scales * 2 / 64 + 1, false);
     side_start(kind, type, w, row, true, &s);
     for (size_t g = 0; g < w->cols / BLOCK; g++) {      /* at once: both terms leave no registers for it */
-        __m512i v[4];
-        side_vectors(true, &s, kind == W_INT4 ? g : 2 * g, g * block_bytes(kind), v);
+        side_keep(&s, kind == W_INT4 ? g : 2 * g, g * block_bytes(kind));
         if (kind == W_INT8)
-            side_vectors(true, &s, 2 * g + 1, g * block_bytes(kind) + 16, v);
+            side_keep(&s, 2 * g + 1, g * block_bytes(kind) + 16);
     }
     for (; t + 8 <= tokens; t += 8)
         side_tokens(kind, 8, &s, w, act_of(act + t * bytes, w->cols), bytes, 8, y + t * ldy, ldy);
@@ -694,6 +791,7 @@ INLINE void side_rows(enum weight_kind kind, enum st_dtype type, const struct ma
             y[t * ldy + r] *= row_scale(w, row + r);
 }
 
+#ifdef VEC_AVX512
 /* --- bounds: the high terms alone --- */
 
 /* sum[t] of 16 rows: the high terms' products of n tokens, the first of them token t0. */
@@ -763,12 +861,16 @@ static void bounds(const struct matrix *w, size_t row0, size_t row1, const struc
     }
 }
 #define BOUNDS bounds
+#else
+#define BOUNDS NULL
+#endif
 
-/* Whether it did the 16 rows. */
+/* Whether it did the 16 rows: for two or three tokens one after another is faster. */
 static bool sixteen_rows(const struct matrix *w, size_t row, size_t rows, const uint8_t *act, size_t tokens, float *y, size_t ldy)
 {
-    if (rows < SIDE_ROWS || w->cols > SIDE_GROUPS * BLOCK)
+    if (rows < SIDE_ROWS || tokens < SIDE_TOKENS || w->cols > SIDE_GROUPS * BLOCK)
         return false;
+#ifdef VEC_AVX512
     if (w->kind == W_INT8)
         side_rows(W_INT8, MIXED, w, row, act, tokens, y, ldy);
     else if (w->scales * BLOCK == w->cols && w->scale_type == ST_F16)
@@ -777,6 +879,11 @@ static bool sixteen_rows(const struct matrix *w, size_t row, size_t rows, const 
         side_rows(W_INT4, ST_BF16, w, row, act, tokens, y, ldy);
     else
         side_rows(W_INT4, MIXED, w, row, act, tokens, y, ldy);
+#else
+    if (w->kind == W_INT8)      /* its levels and terms do not fit 16 bits in pairs */
+        return false;
+    side_rows(W_INT4, MIXED, w, row, act, tokens, y, ldy);
+#endif
     return true;
 }
 #else
@@ -791,7 +898,7 @@ static void terms_tokens(const struct matrix *w, size_t row0, size_t row1, const
 {
     for (size_t r = row0; r < row1; r += TILE_TERMS) {
         const size_t end = least(r + TILE_TERMS, row1);
-        if (tokens > 1 && sixteen_rows(w, r, end - r, act, tokens, y + r, ldy))
+        if (sixteen_rows(w, r, end - r, act, tokens, y + r, ldy))
             continue;
         if (tokens == 1) {
             terms_rows(w, row0, row1, act_of(act, w->cols), pace, y);
