@@ -38,8 +38,10 @@ INLINE v16 v_min(v16 a, v16 b) { return v_of(_mm512_min_ps(a.v, b.v)); }
 INLINE v16 v_fma(v16 a, v16 b, v16 c) { return v_of(_mm512_fmadd_ps(a.v, b.v, c.v)); }
 INLINE v16 v_rint(v16 a) { return v_of(_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)); }
 INLINE v16 v_pow2(v16 n) { return v_of(_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23))); }
-INLINE v16 v_bf16(const uint8_t *p) { return v_of(_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)), 16))); }
-INLINE v16 v_f16(const uint8_t *p) { return v_of(_mm512_cvtph_ps(_mm256_loadu_si256((const void *)p))); }
+INLINE __m256i load_half(const void *p) { return _mm256_loadu_si256(p); }
+INLINE v16 v_widen(enum st_dtype type, __m256i h) { return v_of(type == ST_F16 ? _mm512_cvtph_ps(h) : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16))); }
+INLINE v16 v_bf16(const uint8_t *p) { return v_widen(ST_BF16, load_half(p)); }
+INLINE v16 v_f16(const uint8_t *p) { return v_widen(ST_F16, load_half(p)); }
 INLINE v16 v_i8(const uint8_t *p) { return v_of(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)))); }
 INLINE v16 v_round_bf16(v16 a)
 {
@@ -72,11 +74,10 @@ INLINE void v_fp8_64(const uint8_t *p, v16 out[4])
 INLINE v16 v_abs(v16 a) { return v_of(_mm512_abs_ps(a.v)); }
 /* As a 4 x 4 matrix, transposed. */
 INLINE v16 v_transpose(v16 a) { return v_of(_mm512_permutexvar_ps(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), a.v)); }
-INLINE v16 v_widen(enum st_dtype type, __m256i h) { return v_of(type == ST_F16 ? _mm512_cvtph_ps(h) : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16))); }
 INLINE v16 v_scales(enum st_dtype type, const uint8_t *p)
 {
     const __m256i order = _mm256_setr_epi16(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    return type == ST_F32 ? v_transpose(v_load(p)) : v_widen(type, _mm256_permutexvar_epi16(order, _mm256_loadu_si256((const void *)p)));
+    return type == ST_F32 ? v_transpose(v_load(p)) : v_widen(type, _mm256_permutexvar_epi16(order, load_half(p)));
 }
 /* Four scales of each of four rows, those of row r in lanes 4 L + r. */
 INLINE v16 v_last_scales(enum st_dtype type, const uint8_t *p, size_t stride)
@@ -198,6 +199,7 @@ INLINE void v_prefetch(const void *p, bool near)
 #elif defined(VEC_AVX2)
 #include <immintrin.h>
 typedef struct { __m256 a, b; } v16;
+INLINE __m256i load_half(const void *p) { return _mm256_loadu_si256(p); }
 INLINE v16 v_set(float f) { return (v16){_mm256_set1_ps(f), _mm256_set1_ps(f)}; }
 INLINE v16 v_load(const void *p) { const float *f = p; return (v16){_mm256_loadu_ps(f), _mm256_loadu_ps(f + 8)}; }
 INLINE void v_store(float *p, v16 x) { _mm256_storeu_ps(p, x.a); _mm256_storeu_ps(p + 8, x.b); }
@@ -235,7 +237,7 @@ INLINE __m256 half_fp8(__m128i c) { return _mm256_castsi256_ps(_mm256_and_si256(
 INLINE v16 v_fp8(const uint8_t *p) { __m128i b = _mm_loadu_si128((const void *)p); return (v16){half_fp8(b), half_fp8(_mm_srli_si128(b, 8))}; }
 INLINE void half_fp8_64(const uint8_t *p, __m256 out[4])
 {
-    const __m256i b = _mm256_loadu_si256((const void *)p), keep = _mm256_set1_epi32((int)0x87f00000u);
+    const __m256i b = load_half(p), keep = _mm256_set1_epi32((int)0x87f00000u);
     const __m256i odd = _mm256_srai_epi16(b, 4), even = _mm256_srai_epi16(_mm256_slli_epi16(b, 8), 4);
     out[0] = _mm256_castsi256_ps(_mm256_and_si256(_mm256_slli_epi32(even, 16), keep));
     out[1] = _mm256_castsi256_ps(_mm256_and_si256(_mm256_slli_epi32(odd, 16), keep));
@@ -259,7 +261,6 @@ INLINE v16 v_transpose(v16 x)
     return (v16){_mm256_set_m128(b, a), _mm256_set_m128(d, c)};
 }
 INLINE __m256i four_sums(__m256i a, __m256i b, __m256i c, __m256i d) { return _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d)); }
-INLINE __m256i load_half(const void *p) { return _mm256_loadu_si256(p); }
 /* Sums of four of 32 products u8 x s8, whose pairs fit 16 bits. */
 INLINE __m256i pairs(__m256i e, __m256i o, const int8_t *even, const int8_t *odd)
 {
