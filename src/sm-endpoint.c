@@ -156,7 +156,8 @@ static void print_endpoint(const char *name, const char *region, const struct wa
     if (opt.json) {
         json_t *v = json_pack("{s:s, s:s, s:s, s:s?, s:I, s:o, s:O?}", "name", name, "region", region, "state", state, "instance", w->instance, "created",
             (json_int_t)w->created, "usd", usd < 0 ? json_null() : json_real(usd), "facts", w->facts);
-        if (json_line(stdout, v)) die_stdout();
+        if (json_line(stdout, v) || fflush(stdout)) die_stdout();
+        endpoint_told();
         json_decref(v);
         return;
     }
@@ -164,6 +165,7 @@ static void print_endpoint(const char *name, const char *region, const struct wa
     printf("%s@%s\n", name, region);
     fflush(stdout);
     fprintf(stderr, "%s: %s@%s: %s, %s\n", prog_name, name, region, state, cost);
+    endpoint_told();
 }
 
 /* Ctrl-C: nothing is deleted behind anybody's back, and nothing is kept quiet. */
@@ -176,6 +178,7 @@ _Noreturn static void end_stopped(const char *name, const char *region, const st
     if (guard && *guard) snprintf(schedule, sizeof schedule, "; its guard deletes it when the guarded command ends");
     else if (opt.expires && expires) snprintf(schedule, sizeof schedule, "; its schedule deletes it from its expiry on (%s)", opt.expires);
     fprintf(stderr, "%s: %s@%s is still running, %s: sm-endpoint delete %s --region %s deletes it%s\n", prog_name, name, region, cost, name, region, schedule);
+    endpoint_told();
     signal(stopped, SIG_DFL);
     raise(stopped);
     exit(128 + stopped);

@@ -109,22 +109,23 @@ expect_only() {     # WHAT NAME…
     local what=$1
     shift
     compare_names . tmp "$@"
-    [ -z "$ODD" ] || fault "$what: left behind or missing:$ODD"
+    [ -z "$ODD" ] || fault "$what: left behind:$ODD"
+    [ -z "$LACKING" ] || fault "$what: missing:$LACKING"
     compare_names tmp
     [ -z "$ODD" ] || fault "$what: left in TMPDIR:$ODD"
 }
 
-# ODD: what a directory holds besides these names, and which of them it lacks.  lib.bash's only_holds without a process: it is asked thousands
+# ODD: what a directory holds besides these names, LACKING: which of them it lacks.  lib.bash's only_holds without a process: it is asked thousands
 # of times.
 compare_names() {   # DIR NAME…
     local dir=$1 f
     shift
-    ODD=
+    ODD='' LACKING=''
     for f in "$dir"/* "$dir"/.[!.]* "$dir"/..?*; do
         [[ -e $f || -L $f ]] || continue
         [[ " $* " = *" ${f##*/} "* ]] || ODD+=" ${f##*/}"
     done
-    for f; do [[ -e $dir/$f || -L $dir/$f ]] || ODD+=" $f (missing)"; done
+    for f; do [[ -e $dir/$f || -L $dir/$f ]] || LACKING+=" $f"; done
 }
 
 # What a successful run makes besides stdout.

@@ -5,24 +5,9 @@
 load lib
 load examples
 load faults/runs
+load faults/every
 
-setup() {
-    fresh
-    need_shim
-}
-
-faulty() {      # KIND N
-    rm -rf fired out report
-    call_failing "$@"
-}
-
-# Did the program make that call?
-call_failing() {    # KIND N
-    STATUS=0
-    failing "$@"
-    timeout -k 5 60 env "${FAILING[@]}" "$BIN/$PROGRAM" "${ARGS[@]}" <"$STDIN" >stdout 2>stderr || STATUS=$?
-    [ -e fired ]
-}
+FRAMES=2        # a library's own places where it asks for memory are sites of their own
 
 right_result() {
     local r
@@ -30,36 +15,44 @@ right_result() {
     for r in $(results); do diff -rq "$r" "want/$r" >/dev/null || return 1; done
 }
 
-# One example under one kind of fault, for every n; statuses that are an honest answer in $3 ….
-every_n() {     # LINE KIND STATUS…
-    local kind=$2 n allowed
+judge_run() {       # KIND WHICH
+    local what="$1 $2 failed"
+    if ! run_failing "$@"; then
+        expect_status 0 "no $1 $2"
+    elif [ "$STATUS" -ne 0 ]; then
+        [[ $ALLOWED = *" $STATUS "* ]] || fault "$what: exit status $STATUS, expected one of$ALLOWED"
+        expect_message "$what"
+        expect_only "$what" stdout stderr want fired
+    fi
+    [ "$STATUS" -ne 0 ] || right_result || fault "$what, exit status 0, and the result is another"
+    clear_results
+}
+
+# What a run has made; most have not, and rm would be a process.
+clear_results() {
+    [[ ! -e out && ! -e report ]] || rm -rf out report
+}
+
+# One example under one kind of fault; statuses that are an honest answer in $3 ….
+every_call() {      # LINE KIND STATUS…
+    local kind=$2 ALLOWED
     parse "$1" || return 0
     shift 2
-    allowed=" $* "
+    ALLOWED=" $* "
     fresh
     invoke
     expect_status 0 "without a fault"
     [ "$STATUS" -eq 0 ] || return 0
     keep want
-    first_n
-    while faulty "$kind" "$n"; do
-        if [ "$STATUS" -eq 0 ]; then
-            right_result || fault "$kind $n failed, exit status 0, and the result is another"
-        else
-            [[ $allowed = *" $STATUS "* ]] || fault "$kind $n failed: exit status $STATUS, expected one of$allowed"
-            expect_message "$kind $n failed"
-            expect_only "$kind $n failed" stdout stderr want fired
-        fi
-        [ "$FAULTS" -lt 8 ] || return
-        next_n || return 0
-    done
-    [ "$STATUS" -eq 0 ] || fault "$kind: no $n-th call, yet exit status $STATUS"
+    begin_runs
+    each_call "$kind" judge_run
+    end_runs
 }
 
 over_all() {    # KIND STATUS…
     local line
     while read -r line <&9; do
-        every_n "$line" "$@"
+        every_call "$line" "$@"
     done 9< <(examples stream pack lines make report)
     no_faults
 }
@@ -84,27 +77,40 @@ over_all() {    # KIND STATUS…
         fresh
         invoke
         keep want
-        faulty short 1 || fault "no transfer was made short"
+        begin_runs
+        run_failing short 1 || fault "no transfer was made short"
+        end_runs
         expect_status 0 "short transfers"
         right_result || fault "short transfers give another result"
     done 9< <(examples stream pack lines make report)
     no_faults
 }
 
+# An example of ct-pack over an old result that is a directory with one file; want/ is what it makes.
+over_old_result() { # LINE
+    parse "$1" || return 1
+    fresh
+    invoke
+    keep want
+    ARGS+=(--force)
+    begin_runs
+    old_result
+}
+old_result() { rm -rf out && mkdir out && echo old >out/file; }
+
 @test "--force and a rename or fsync that fails: the old result is still there, and nothing else" {
     local line n kind
     while read -r line <&9; do
-        parse "$line" || continue
-        fresh
-        ARGS+=(--force)
+        over_old_result "$line" || continue
         for kind in rename sync; do
             n=0
-            while rm -rf out report && mkdir out && echo old >out/file && rm -f fired && call_failing "$kind" $((n += 1)); do
-                [ "$STATUS" -eq 0 ] || { [ "$(cat out/file)" = old ] && expect_only "$kind $n failed" stdout stderr fired out; } ||
+            while old_result && run_failing "$kind" $((n += 1)); do
+                [ "$STATUS" -eq 0 ] || { [ "$(cat out/file)" = old ] && expect_only "$kind $n failed" stdout stderr fired out want; } ||
                     fault "$kind $n failed: the old result is gone"
             done
             [ "$n" -gt 1 ] || fault "no $kind was made"
         done
+        end_runs
     done 9< <(examples pack)
     no_faults
 }
@@ -112,18 +118,13 @@ over_all() {    # KIND STATUS…
 @test "--force where two names cannot be exchanged" {
     local line
     while read -r line <&9; do
-        parse "$line" || continue
-        fresh
-        invoke
-        keep want
-        mkdir out
-        echo old >out/file
-        ARGS+=(--force)
-        call_failing exchange 1 || fault "no exchange was asked for"
+        over_old_result "$line" || continue
+        run_failing exchange 1 || fault "no exchange was asked for"
         expect_status 0 "without exchange"
         right_result || fault "without exchange: another result"
         rm -rf out
         expect_only "without exchange" stdout stderr fired want
+        end_runs
     done 9< <(examples pack)
     no_faults
 }
@@ -131,16 +132,10 @@ over_all() {    # KIND STATUS…
 @test "--force and an old result that cannot be removed: 0, a warning that says where it lies" {
     local line n old
     while read -r line <&9; do
-        parse "$line" || continue
-        fresh
-        invoke
-        keep want
-        ARGS+=(--force)
+        over_old_result "$line" || continue
         for n in 1 2; do                # its file, itself
-            rm -rf fired .[!.]*
-            mkdir out
-            echo old >out/file
-            call_failing remove "$n" || fault "nothing was removed"
+            old_result
+            run_failing remove "$n" || fault "nothing was removed"
             expect_status 0 "remove $n failed"
             right_result || fault "remove $n failed: another result"
             old=$(sed -n 's/.*: warning: out is complete and in place, but the old one is not gone: .*: remove \(.*\) yourself$/\1/p' stderr)
@@ -148,6 +143,7 @@ over_all() {    # KIND STATUS…
             rm -rf "$old" out
             expect_only "remove $n failed" stdout stderr fired want
         done
+        end_runs
     done 9< <(examples pack)
     no_faults
 }

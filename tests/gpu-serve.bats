@@ -176,6 +176,20 @@ END
     [ "$(curl -s -o out -w '%{http_code}' "$URL/v1/completions" -H 'Content-Type: application/json' -H 'Transfer-Encoding: chunked' -H 'Expect:' --data-binary @big)" = 413 ]
 }
 
+@test "a body of 100 MB: 413 in OpenAI's shape, told its length or not; the server goes on and has not kept it" {
+    serve
+    post /v1/completions '{"prompt": "x", "max_tokens": 2, "ignore_eos": true}' >/dev/null
+    before=$(awk '$1 == "VmRSS:" { print $2 }' "/proc/$SERVER/status")
+    for how in 'Accept: */*' 'Transfer-Encoding: chunked'; do
+        [ "$(head -c 100000000 /dev/zero | tr '\0' ' ' | curl -s -o out -w '%{http_code}' "$URL/v1/completions" -H 'Content-Type: application/json' -H "$how" --data-binary @-)" = 413 ]
+        holds '.error | .code == 413 and .type == "BadRequestError" and (.message | test("too large")) and has("param")' out
+        post /v1/completions '{"prompt": "x", "max_tokens": 2, "ignore_eos": true}' | holds '.usage.completion_tokens == 2'
+    done
+    peak=$(awk '$1 == "VmHWM:" { print $2 }' "/proc/$SERVER/status")
+    echo "before: $before kB, peak: $peak kB"
+    sanitized || [ "$((peak - before))" -lt 50000 ]
+}
+
 @test "tokens there and back, equal to tokenize" {
     serve
     need_program tokenize

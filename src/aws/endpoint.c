@@ -13,6 +13,7 @@
 #define POLL 30.0
 #define POLL_HERE 1.0
 #define SETTLE 60                       /* seconds after a try of CreateEndpoint in which it may still land: its time limit, twice */
+#define SETTLE_HERE 1                   /* a rehearsal's server is as near as its kernel: what it was sent has arrived */
 #define CREATE_TRIES 5
 #define CREATE_PAUSE 1.0                /* seconds after the first try, doubled each time */
 #define PATIENCE 600.0                  /* of a watch without any answer */
@@ -185,11 +186,12 @@ static int remove_schedule(struct taking *k, struct err *e)
 int endpoint_teardown(struct aws_session *s, const struct journal_entry *x, const struct teardown *t, struct err *e)
 {
     struct taking k = {s, x, t, t->poll > 0 ? t->poll : endpoint_poll(s, x->region), clock_seconds(), false, false};
+    time_t settle = is_here(s, x->region) ? SETTLE_HERE : SETTLE;
     if (k.poll > 10) k.poll = 10;       /* two calls a round: still far from SageMaker's limit */
     for (bool gone = false; !gone;) {
         int got = push_endpoint(&k, e);
         if (got < 0) return -1;
-        gone = got && !(t->settle && !k.seen && x->created && time(NULL) < x->created + SETTLE);
+        gone = got && !(t->settle && !k.seen && x->created && time(NULL) < x->created + settle);
         if (!gone && rest(&k, k.poll, e)) return -1;
     }
     if (remove_kind(&k, SAGEMAKER_CONFIG, e) || remove_kind(&k, SAGEMAKER_MODEL, e) || remove_schedule(&k, e)) return -1;
@@ -498,6 +500,8 @@ static void tell_unfinished(void)
     else fprintf(stderr, "%s: %s@%s may exist: sm-endpoint delete %s --region %s deletes it\n", prog_name, x->name, x->region, x->name, x->region);
 }
 
+void endpoint_told(void) { unfinished = NULL; }
+
 enum attempt { ATTEMPT_DONE, ATTEMPT_NEXT, ATTEMPT_END };
 
 /* One place and type.  ATTEMPT_NEXT: no quota or no capacity there; e tells. */
@@ -544,7 +548,8 @@ static int find_image(struct rising *r, char **found, struct err *e)
 int endpoint_up(struct aws_session *s, const struct deployment *d, const char *profile, char region[32], struct watched *out, struct err *e)
 {
     const char *guard = getenv("Q4SWEEP_GUARD");
-    struct rising r = {.s = s, .d = d, .out = out, .tags = make_tags(d),
+    static struct rising r;             /* what is up and not told yet outlives this call */
+    r = (struct rising){.s = s, .d = d, .out = out, .tags = make_tags(d),
         .entry = {.name = (char *)d->name, .profile = (char *)profile, .guard = guard && *guard ? (char *)guard : NULL, .expires = d->expires}};
     enum attempt got = ATTEMPT_NEXT;
     struct err last = {0};
@@ -580,7 +585,7 @@ int endpoint_up(struct aws_session *s, const struct deployment *d, const char *p
     if (got == ATTEMPT_NEXT)
         err_set(e, capacity ? EXIT_TEMPFAIL : EXIT_UNAVAILABLE, "%s: no instance type in any region had quota and capacity; the last: %s: add --instance or --region, "
             "or try later", d->name, last.msg);
-    unfinished = NULL;
+    if (got != ATTEMPT_DONE) unfinished = NULL;
     json_decref(r.tags);
     free(image);
     return got == ATTEMPT_DONE ? 0 : -1;

@@ -65,6 +65,8 @@ struct deployment {
     bool wait;
     struct watch watch;
 };
-/* region and instance that it came up with are copied; facts in *out.  EXIT_UNAVAILABLE quota everywhere or it failed, EXIT_TEMPFAIL capacity. */
+/* If the process ends before endpoint_told(), its last words say what may exist.
+ * region and instance that it came up with are copied; facts in *out.  EXIT_UNAVAILABLE quota everywhere or it failed, EXIT_TEMPFAIL capacity. */
 int endpoint_up(struct aws_session *s, const struct deployment *d, const char *profile, char region[32], struct watched *out, struct err *e) MUST_CHECK;
+void endpoint_told(void);                      /* the user knows what is up */
 #endif

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include "base/hash.h"
 
 /* One text after another, up to NULL: every call is signed, and printf would cost more than its hashes. */
 static void put(struct buf *b, ...)
@@ -206,6 +207,7 @@ static void add_headers(struct buf *b, struct buf *names, const struct sigv4_req
 static void hmac(const void *key, size_t key_n, const void *p, size_t n, unsigned char out[32])
 {
     unsigned len = 32;
+    hash_begin();
     if (!HMAC(EVP_sha256(), key, (int)key_n, p, n, out, &len)) crypto_refused("HMAC-SHA-256");
 }
 

@@ -31,7 +31,7 @@ static void ossl_free(void *p, const char *file, int line)
 
 static EVP_MD *sha256_md;               /* fetched once: a search for each hash costs more than a short one */
 
-/* Without effect where somebody else, libcurl for one, has used OpenSSL before.  Its atexit handler would wait for the lock under which
+/* Without effect where somebody else has used OpenSSL before.  Its atexit handler would wait for the lock under which
  * the allocation that died was made; the process' end frees as well. */
 static void set_up(void)
 {
@@ -47,6 +47,12 @@ void crypto_refused(const char *what)
     die_msg(memory ? EXIT_TEMPFAIL : EXIT_UNAVAILABLE, "libcrypto gives no %s: out of memory, or openssl.cnf does not allow it: free some, or set OPENSSL_CONF", what);
 }
 
+void hash_begin(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, set_up);
+}
+
 static void check(int ok)
 {
     if (ok != 1)
@@ -55,8 +61,7 @@ static void check(int ok)
 
 struct sha256 *sha256_new(void)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, set_up);
+    hash_begin();
     struct sha256 *s = xmalloc(sizeof *s);
     s->ctx = EVP_MD_CTX_new();
     check(s->ctx != NULL);

@@ -4,6 +4,8 @@
 #include <stddef.h>
 
 #define SHA256_HEX 65                   /* 64 digits and a NUL */
+/* Before the first use of OpenSSL, also by a library (libcurl): when memory runs out in it, the program ends (75).  Any number of times. */
+void hash_begin(void);
 struct sha256;
 struct sha256 *sha256_new(void);
 void sha256_add(struct sha256 *s, const void *p, size_t n);

@@ -481,20 +481,21 @@ static void output_free(struct output *out)
     free(out);
 }
 
-/* The entry of a new file is on disk only when its directory is. A file system that cannot sync directories is no fault of ours. */
-static int sync_parent(const char *path, struct err *e)
+/* The directory of `path`, for sync_parent: opened before a rename, since what needs memory after it could end the program between the result and its success.  -1 where it
+ * cannot be opened. */
+static int open_parent(const char *path)
 {
     const char *slash = strrchr(path, '/');
     char *dir = slash ? xstrndup(path, slash == path ? 1 : (size_t)(slash - path)) : xstrdup(".");
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int bad = 0;
-    if (fd >= 0) {
-        if (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP)
-            bad = err_errno(e, EXIT_IO, "%s: fsync failed", dir);
-        close(fd);
-    }
     free(dir);
-    return bad;
+    return fd;
+}
+
+/* The entry of a new file is on disk only when its directory is. A file system that cannot sync directories is no fault of ours. */
+static int sync_parent(int fd, const char *path, struct err *e)
+{
+    return fd >= 0 && fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP ? err_errno(e, EXIT_IO, "%s: fsync of its directory failed", path) : 0;
 }
 
 static bool exchange(const char *a, const char *b)
@@ -506,13 +507,14 @@ static bool exchange(const char *a, const char *b)
  * where the file system cannot exchange two names is an old file gone by then, and the new one stays, whole. */
 static int put_in_place(const char *tmp, const char *final, struct err *e)
 {
-    bool exchanged = exchange(tmp, final), fresh = !exchanged && errno == ENOENT;
-    if (!exchanged && rename(tmp, final) != 0)
-        return err_errno(e, EXIT_IO, "%s: cannot rename the finished file", final);
-    int bad = sync_parent(final, e);
+    int dir = open_parent(final);
+    bool exchanged = exchange(tmp, final), fresh = !exchanged && errno == ENOENT, named = exchanged || rename(tmp, final) == 0;
+    int bad = named ? sync_parent(dir, final, e) : err_errno(e, EXIT_IO, "%s: cannot rename the finished file", final);
+    if (dir >= 0)
+        close(dir);
     if (bad && exchanged)
         (void)exchange(tmp, final);
-    else if (bad && fresh)
+    else if (bad && fresh && named)
         (void)rename(final, tmp);
     else if (exchanged)
         unlink(tmp);
@@ -680,7 +682,7 @@ int io_sync_close(int fd, const char *what, struct err *e)
     return bad;
 }
 
-/* Remove a flat directory and forget what cleanup knew of it. */
+/* Remove a flat directory and forget what cleanup knew of it.  Needs no memory of its own: the new one may be in place already. */
 static int remove_flat(const char *dir, struct err *e)
 {
     DIR *d = opendir(dir);
@@ -690,10 +692,8 @@ static int remove_flat(const char *dir, struct err *e)
     for (struct dirent *f; (f = readdir(d)); ) {
         if (strcmp(f->d_name, ".") == 0 || strcmp(f->d_name, "..") == 0)
             continue;
-        char *path = xasprintf("%s/%s", dir, f->d_name);
-        if (unlink(path) != 0)
-            bad = err_errno(e, EXIT_IO, "%s: cannot remove", path);
-        free(path);
+        if (unlinkat(dirfd(d), f->d_name, 0) != 0)
+            bad = err_errno(e, EXIT_IO, "%s/%s: cannot remove", dir, f->d_name);
     }
     closedir(d);
     if (!bad && rmdir(dir) != 0)
@@ -709,19 +709,17 @@ static void outdir_free(struct outdir *d)
     free(d);
 }
 
-/* The new directory gets the old one's place; where the file system cannot exchange two names, the old one steps aside first.  Where the old one lies then. */
-static char *swap(struct outdir *d, struct err *e)
+/* The new directory gets the old one's place; where the file system cannot exchange two names, the old one steps aside first, under the name `aside`.  Where the old one lies then. */
+static const char *swap(struct outdir *d, const char *aside, struct err *e)
 {
     if (exchange(d->tmp, d->final))
-        return xstrdup(d->tmp);
-    char *aside = errno == EINVAL || errno == ENOSYS ? temporary_name(d->final) : NULL;
-    bool moved = aside && rename(d->final, aside) == 0;
+        return d->tmp;
+    bool moved = (errno == EINVAL || errno == ENOSYS) && rename(d->final, aside) == 0;
     if (moved && rename(d->tmp, d->final) == 0)
         return aside;
     err_errno(e, EXIT_IO, "%s: cannot rename the finished directory", d->final);
     if (moved)
         (void)rename(aside, d->final);
-    free(aside);
     return NULL;
 }
 
@@ -734,8 +732,8 @@ static void swap_back(struct outdir *d, const char *old)
         (void)rename(old, d->final);
 }
 
-/* The directory itself reaches the disk, then its name does; what cannot be made to last is taken back. */
-static int appear(struct outdir *d, char **old, struct err *e)
+/* The directory itself reaches the disk, then its name does, in its parent `dir`; what cannot be made to last is taken back. */
+static int appear(struct outdir *d, int dir, const char *aside, const char **old, struct err *e)
 {
     int fd = open(d->tmp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int bad = 0;
@@ -747,19 +745,22 @@ static int appear(struct outdir *d, char **old, struct err *e)
     if (bad)
         return bad;
     if (d->replace)
-        bad = (*old = swap(d, e)) ? 0 : -1;
+        bad = (*old = swap(d, aside, e)) ? 0 : -1;
     else if (rename(d->tmp, d->final) != 0)
         bad = err_errno(e, EXIT_IO, "%s: cannot rename the finished directory", d->final);
-    if (!bad && (bad = sync_parent(d->final, e)) != 0)
+    if (!bad && (bad = sync_parent(dir, d->final, e)) != 0)
         swap_back(d, *old);
     return bad;
 }
 
 int outdir_commit(struct outdir *d, struct err *e)
 {
-    char *old;
+    const char *old;
+    char *aside = temporary_name(d->final);
     struct err fault = {0, ""};
-    int bad = appear(d, &old, e);
+    int dir = open_parent(d->final), bad = appear(d, dir, aside, &old, e);
+    if (dir >= 0)
+        close(dir);
     if (bad) {
         outdir_abort(d);
     } else {
@@ -768,7 +769,7 @@ int outdir_commit(struct outdir *d, struct err *e)
             warn_msg("%s is complete and in place, but the old one is not gone: %s: remove %s yourself", d->final, fault.msg, old);
         outdir_free(d);
     }
-    free(old);
+    free(aside);
     return bad;
 }
 

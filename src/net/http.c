@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/clock.h"
+#include "base/hash.h"
 
 #define CONNECT_MS 10000L
 #define KEPT_FOR 4L                     /* seconds without use after which a kept connection is not written to: many servers close it after 5 */
@@ -38,10 +39,14 @@ struct http_client {
     int wake[2];
 };
 
+static void *resize(void *p, size_t n) { return xreallocarray(p, n, 1); }
+
+/* libcurl 7.88 divides by zero when memory runs out at some places: let it die as we do. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void curl_once(void)
 {
-    if (curl_global_init(CURL_GLOBAL_DEFAULT)) die_msg(EXIT_BUG, "libcurl does not start");
+    hash_begin();
+    if (curl_global_init_mem(CURL_GLOBAL_DEFAULT, xmalloc, free, resize, xstrdup, xcalloc)) die_msg(EXIT_TEMPFAIL, "libcurl does not start: out of memory, or it was built without what it needs");
 }
 
 /* libcurl names each socket and what to wait for on it: so only those that are ready cost anything. */
@@ -157,14 +162,17 @@ static int add_header(struct exchange *x, const char *line)
 }
 
 /* The variables that the curl program and OpenSSL read; libcurl leaves them to its callers. (Proxies it reads itself.) */
-static void set_authorities(CURL *h)
+static CURLcode set_authorities(CURL *h)
 {
+    CURLcode bad = CURLE_OK;
     const char *bundle = getenv("CURL_CA_BUNDLE"), *file = getenv("SSL_CERT_FILE"), *dir = getenv("SSL_CERT_DIR");
     if (!bundle || !*bundle) bundle = file;
-    if (bundle && *bundle) curl_easy_setopt(h, CURLOPT_CAINFO, bundle);
-    if (dir && *dir) curl_easy_setopt(h, CURLOPT_CAPATH, dir);
+    if (bundle && *bundle) bad = curl_easy_setopt(h, CURLOPT_CAINFO, bundle);
+    if (!bad && dir && *dir) bad = curl_easy_setopt(h, CURLOPT_CAPATH, dir);
+    return bad;
 }
 
+/* libcurl copies texts, and so may refuse them: without its method or its protocols a request would be another. */
 static int set_up(struct exchange *x, const struct http_request *q)
 {
     CURL *h = x->easy;
@@ -173,19 +181,17 @@ static int set_up(struct exchange *x, const struct http_request *q)
     for (const char *const *line = q->headers; line && *line; line++)
         if (add_header(x, *line)) return -1;
     if (q->body && add_header(x, "Expect:")) return -1;     /* no round trip for a 100 Continue */
-    CURLcode bad = curl_easy_setopt(h, CURLOPT_URL, q->url);
+    if (curl_easy_setopt(h, CURLOPT_URL, q->url) || curl_easy_setopt(h, CURLOPT_USERAGENT, "q4sweep") || curl_easy_setopt(h, CURLOPT_PROTOCOLS_STR, "http,https") ||
+        curl_easy_setopt(h, CURLOPT_REDIR_PROTOCOLS_STR, "http,https") || set_authorities(h)) return -1;
+    if (!get && !head && curl_easy_setopt(h, CURLOPT_CUSTOMREQUEST, q->method)) return -1;
     if (head) curl_easy_setopt(h, CURLOPT_NOBODY, 1L);
-    else if (!get) curl_easy_setopt(h, CURLOPT_CUSTOMREQUEST, q->method);
     if (!get && !head) {
         curl_easy_setopt(h, CURLOPT_POST, 1L);
         curl_easy_setopt(h, CURLOPT_POSTFIELDS, q->body ? q->body : "");
         curl_easy_setopt(h, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->body_n);
     }
     curl_easy_setopt(h, CURLOPT_HTTPHEADER, x->headers);
-    curl_easy_setopt(h, CURLOPT_USERAGENT, "q4sweep");
     curl_easy_setopt(h, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    curl_easy_setopt(h, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(h, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(h, CURLOPT_FOLLOWLOCATION, q->redirects && (get || head) ? 1L : 0L);
     curl_easy_setopt(h, CURLOPT_MAXREDIRS, 10L);
     curl_easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
@@ -196,7 +202,6 @@ static int set_up(struct exchange *x, const struct http_request *q)
         curl_easy_setopt(h, CURLOPT_LOW_SPEED_TIME, (long)(q->stall + 0.999));
     }
     if (q->buffer > 0) curl_easy_setopt(h, CURLOPT_BUFFERSIZE, q->buffer);
-    set_authorities(h);
     curl_easy_setopt(h, CURLOPT_ERRORBUFFER, x->fault);
     curl_easy_setopt(h, CURLOPT_HEADERFUNCTION, on_header);
     curl_easy_setopt(h, CURLOPT_HEADERDATA, x);
@@ -206,7 +211,7 @@ static int set_up(struct exchange *x, const struct http_request *q)
     curl_easy_setopt(h, CURLOPT_PREREQDATA, x);
     curl_easy_setopt(h, CURLOPT_MAXAGE_CONN, KEPT_FOR);
     curl_easy_setopt(h, CURLOPT_PRIVATE, x);
-    return bad ? -1 : 0;
+    return 0;
 }
 
 static void exchange_free(struct exchange *x)
@@ -216,6 +221,8 @@ static void exchange_free(struct exchange *x)
     http_reply_free(&x->reply);
     free(x);
 }
+
+static int multi_code(CURLMcode bad) { return bad == CURLM_OUT_OF_MEMORY ? EXIT_TEMPFAIL : EXIT_BUG; }
 
 int http_start(struct http_client *c, const struct http_request *q, const struct http_sink *s, struct err *e)
 {
@@ -231,7 +238,7 @@ int http_start(struct http_client *c, const struct http_request *q, const struct
     CURLMcode bad = curl_multi_add_handle(c->multi, x->easy);
     if (bad) {
         exchange_free(x);
-        return err_set(e, EXIT_BUG, "%s: %s", q->url, curl_multi_strerror(bad));
+        return err_set(e, multi_code(bad), "%s: %s", q->url, curl_multi_strerror(bad));
     }
     x->next = c->running;
     if (x->next) x->next->prev = x;
@@ -253,7 +260,7 @@ static void unlink_exchange(struct exchange *x)
 static int fault_code(CURLcode r)
 {
     switch (r) {
-    case CURLE_OPERATION_TIMEDOUT: return EXIT_TEMPFAIL;
+    case CURLE_OPERATION_TIMEDOUT: case CURLE_OUT_OF_MEMORY: return EXIT_TEMPFAIL;
     case CURLE_URL_MALFORMAT: case CURLE_UNSUPPORTED_PROTOCOL: return EXIT_USAGE;
     case CURLE_PEER_FAILED_VERIFICATION: case CURLE_SSL_CACERT_BADFILE: return EXIT_NOPERM;
     default: return EXIT_UNAVAILABLE;
@@ -286,7 +293,7 @@ static int act(struct http_client *c, curl_socket_t fd, int bits, struct err *e)
 {
     int running;
     CURLMcode bad = curl_multi_socket_action(c->multi, fd, bits, &running);
-    return bad ? err_set(e, EXIT_BUG, "http: %s", curl_multi_strerror(bad)) : 0;
+    return bad ? err_set(e, multi_code(bad), "http: %s", curl_multi_strerror(bad)) : 0;
 }
 
 /* What is new is due at once; so is what waited long enough. */
@@ -349,14 +356,21 @@ void http_wake(struct http_client *c)
     if (write(c->wake[1], "", 1) < 0) return;           /* full: it is awake */
 }
 
-void http_client_free(struct http_client *c)
+/* Nothing more is told to `arg`, which may be gone; NULL = to nobody. */
+static void forget(struct http_client *c, const void *arg)
 {
-    if (!c) return;
-    while (c->running) {
-        struct exchange *x = c->running;
+    for (struct exchange *x = c->running, *next; x; x = next) {
+        next = x->next;
+        if (arg && x->sink.arg != arg) continue;
         unlink_exchange(x);
         exchange_free(x);
     }
+}
+
+void http_client_free(struct http_client *c)
+{
+    if (!c) return;
+    forget(c, NULL);
     curl_multi_cleanup(c->multi);
     close(c->wake[0]);
     close(c->wake[1]);
@@ -459,6 +473,9 @@ int http_fetch(struct http_client *c, const struct http_request *q, size_t max, 
     *r = (struct http_reply){0};
     if (http_start(c, q, &(struct http_sink){fetch_data, fetch_done, &f}, e)) return -1;
     while (!f.done)
-        if (http_run(c, 1.0, e) < 0) return -1;
+        if (http_run(c, 1.0, e) < 0) {
+            forget(c, &f);
+            return -1;
+        }
     return f.e.code ? err_set(e, f.e.code, "%s", f.e.msg) : 0;
 }

@@ -8,6 +8,7 @@
 #include <strings.h>
 #include "aws/send.h"
 #include "aws/sigv4.h"
+#include "base/hash.h"
 #include "rehearse/faults.h"
 
 #define WINDOW 300.0            /* seconds */
@@ -41,6 +42,7 @@ static void random_text(char *out, size_t n, const char *alphabet)
 {
     unsigned char b[256];
     size_t letters = strlen(alphabet);
+    hash_begin();
     if (RAND_bytes(b, (int)n) != 1) crypto_refused("random bytes");
     for (size_t i = 0; i < n; i++) out[i] = alphabet[b[i] % letters];
     out[n] = 0;

@@ -109,6 +109,7 @@ static char *digest64(const EVP_MD *md, const void *p, size_t n)
 {
     unsigned char raw[EVP_MAX_MD_SIZE];
     unsigned len;
+    hash_begin();
     if (!EVP_Digest(p, n, raw, &len, md, NULL)) crypto_refused("digest");
     return base64(raw, len);
 }
@@ -118,6 +119,7 @@ static void sum_up(struct sums *s, const char *p, size_t n)
     unsigned len;
     uint32_t crc = eventstream_crc32(p, n);
     unsigned char big[4] = {(unsigned char)(crc >> 24), (unsigned char)(crc >> 16), (unsigned char)(crc >> 8), (unsigned char)crc};
+    hash_begin();
     if (!EVP_Digest(p, n, s->md5_raw, &len, EVP_md5(), NULL)) crypto_refused("MD5");
     for (int i = 0; i < 16; i++) snprintf(s->md5 + 2 * i, 3, "%02x", s->md5_raw[i]);
     s->crc32 = base64(big, 4);

@@ -43,6 +43,7 @@ void remove_tree(const char *path) { nftw(path, remove_one, 16, FTW_DEPTH | FTW_
 void random_uuid(char out[37])
 {
     unsigned char b[16];
+    hash_begin();
     if (RAND_bytes(b, sizeof b) != 1) crypto_refused("random bytes");
     b[6] = (unsigned char)((b[6] & 0x0f) | 0x40);
     b[8] = (unsigned char)((b[8] & 0x3f) | 0x80);
