@@ -11,7 +11,7 @@ examples() {    # [KIND…]
         set -- $line
         set +f
         [[ $kinds = "  " || $kinds = *" $2 "* ]] && printf '%s\n' "$line"
-    done <"$ROOT/tests/cli.table"
+    done < <(cat "$ROOT/tests/cli.table" ${MORE_EXAMPLES:+"$ROOT/$MORE_EXAMPLES"})
     return 0
 }
 
@@ -24,6 +24,9 @@ make_fixture() {    # NAME PATH
         blocks) "$BIN/q4-regrid" --only linears,embed <"$(fixture text)" >"$2" ;;
         untied) "$BIN/emb-untie" <"$(fixture blocks)" >"$2" ;;
         build) "$BIN/ct-pack" -o "$2" <"$(fixture untied)" ;;
+        twins) "$BIN/st-extract" --text-only "$(model e2b --twin-lm-head)" >"$2" ;;
+        ids) printf '%s\n' '{"id":"a","token_ids":[2,7,9]}' '{"id":"b","token_ids":[40,41,42]}' >"$2" ;;
+        chats) printf '%s\n' '{"id":"a","messages":[{"role":"user","content":"Hello"}]}' >"$2" ;;
         texts) printf '%s\n' '{"id":"a","text":"Hello, world"}' '{"id":"b","text":"caf\u00e9 \ud83d\ude00\n"}' >"$2" ;;
         prompts) printf '%s\n' '{"id":"a","prompt_ids":[2,7,9],"max_tokens":3}' '{"id":"b","prompt_ids":[2,40,41,42],"max_tokens":2}' >"$2" ;;
         messages) printf '%s\n' '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"0"}}}' \

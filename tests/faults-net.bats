@@ -401,6 +401,39 @@ judge_verb() {      # KIND WHICH
     no_faults
 }
 
+# --- sm-mcp -----------------------------------------------------------------------------------------------------------
+
+read_replies() {    # All lines of stdout into REPLIES, without how long it took
+    mapfile -d '' -t REPLIES <stdout
+    REPLIES=${REPLIES[0]-}
+    if [[ $REPLIES =~ \"seconds\":[0-9.e-]+ ]]; then REPLIES=${REPLIES/"${BASH_REMATCH[0]}"/}; fi
+}
+
+judge_mcp() {       # KIND WHICH
+    local what="$1 $2 failed"
+    run_failing "$@" || true
+    expect_ended_well "$what" "${HONEST[$1]}"
+    read_replies
+    [ "$STATUS" -ne 0 ] || [ "$REPLIES" = "$WANT" ] || [[ -e fired && ($REPLIES = *'"isError":true'* || $REPLIES = *'"error":'*) ]] || fault "$what: exit status 0, and it said $REPLIES"
+    no_process "ct-check $PWD/build" || fault "$what: its job outlives it"
+    compare_names tmp
+    [ -z "$ODD" ] || fault "$what: left in TMPDIR:$ODD"
+}
+
+@test "sm-mcp runs a tool: whatever fails, the right answer or an error" {
+    PROGRAM=sm-mcp ARGS=() STDIN=$PWD/calls STEPS=4
+    ln -s "$(fixture build)" build
+    { cat "$(fixture messages)"; printf '{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"check","arguments":{"build":"%s"}}}\n' "$PWD/build"; } >calls
+    begin_runs
+    run_failing none 0:0 || true
+    read_replies
+    WANT=$REPLIES
+    [[ $STATUS -eq 0 && $WANT = *'"loads":true'* ]] || fault "without a fault: exit status $STATUS: $WANT"
+    over_kinds judge_mcp
+    end_runs
+    no_faults
+}
+
 # --- remote sources ----------------------------------------------------------------------------------------------------
 
 judge_remote() {    # KIND WHICH

@@ -7,6 +7,7 @@ load examples
 load faults/runs
 load faults/every
 
+MORE_EXAMPLES=tests/faults/more.table
 FRAMES=2        # a library's own places where it asks for memory are sites of their own
 
 right_result() {
