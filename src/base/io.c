@@ -495,7 +495,7 @@ static int open_parent(const char *path)
 /* The entry of a new file is on disk only when its directory is. A file system that cannot sync directories is no fault of ours. */
 static int sync_parent(int fd, const char *path, struct err *e)
 {
-    return fd >= 0 && fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP ? err_errno(e, EXIT_IO, "%s: fsync of its directory failed", path) : 0;
+    return fd >= 0 && fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP ? err_errno(e, EXIT_IO, "%s: fsync failed", path) : 0;
 }
 
 static bool exchange(const char *a, const char *b)
@@ -693,7 +693,7 @@ static int remove_flat(const char *dir, struct err *e)
         if (strcmp(f->d_name, ".") == 0 || strcmp(f->d_name, "..") == 0)
             continue;
         if (unlinkat(dirfd(d), f->d_name, 0) != 0)
-            bad = err_errno(e, EXIT_IO, "%s/%s: cannot remove", dir, f->d_name);
+            bad = err_errno(e, EXIT_IO, "%s: cannot remove", dir);
     }
     closedir(d);
     if (!bad && rmdir(dir) != 0)

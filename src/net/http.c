@@ -46,7 +46,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void curl_once(void)
 {
     hash_begin();
-    if (curl_global_init_mem(CURL_GLOBAL_DEFAULT, xmalloc, free, resize, xstrdup, xcalloc)) die_msg(EXIT_TEMPFAIL, "libcurl does not start: out of memory, or it was built without what it needs");
+    if (curl_global_init_mem(CURL_GLOBAL_DEFAULT, xmalloc, free, resize, xstrdup, xcalloc)) die_msg(EXIT_BUG, "libcurl does not start");
 }
 
 /* libcurl names each socket and what to wait for on it: so only those that are ready cost anything. */
