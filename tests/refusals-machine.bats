@@ -75,7 +75,6 @@ full_stdout() { # COMMAND…
     st '{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}' 1 >small
     NEAR=4900 fault_says 2000 malloc 75 'out of memory to match "a": free some and try again' st-extract --select 'x*(a)\1*' --list small
     NEAR=4960 fault_says 2000 malloc 75 "out of memory for zstd" st-extract -z small
-    NEAR=2921 fault_says 2000 malloc 75 "libcurl is out of memory: free some and try again" st-extract --retries 0 --list http://127.0.0.1:9/x
     sanitized || refused 75 'out of memory to compile the pattern "(a{1,255}){1,255}": free some, or write it shorter' bash -c "ulimit -v 150000; st-extract --select '(a{1,255}){1,255}' small"
     none_failed
 }

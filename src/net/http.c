@@ -88,7 +88,7 @@ static int open_wake(int fd[2])
     return 0;
 }
 
-static int no_curl(struct err *e) { return err_set(e, EXIT_TEMPFAIL, "libcurl is out of memory: free some and try again"); }
+static int no_curl(struct err *e) { return err_set(e, EXIT_BUG, "libcurl gives no handle"); }
 
 struct http_client *http_client_new(long connections, struct err *e)
 {

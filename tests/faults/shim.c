@@ -411,7 +411,9 @@ pid_t fork(void)
     if (pid == 0 && begun) {
         size_t n = strlen(process);
         snprintf(process + n, sizeof process - n, ".%d", children + 1);
+        begun = false;                  /* this is no memory of the program's */
         setenv("FAULT_PROCESS", process, 1);
+        begun = true;
         children = 0;
         if (*process_wanted)
             calls = 0;
