@@ -110,7 +110,7 @@ full_stdout() { # COMMAND…
     FAULTY=sm-endpoint
     fault_says 20 process 75 "no pipe or process to be had: Resource temporarily unavailable: end some and try again" sm-endpoint guard -- true
     fault_says 20 open 74 "the lock cannot be opened" sm-endpoint guard -- true
-    fault_says 60 malloc 75 "the environment cannot hold the guard's name: Cannot allocate memory" sm-endpoint guard -- true
+    FAULT_IN=0 fault_says 60 malloc 75 "the environment cannot hold the guard's name: Cannot allocate memory" sm-endpoint guard -- true
     FAULTY=sm-local
     fault_says 20 process 75 "no pipe or process to be had: " sm-local --port 0
     fault_says 20 thread 75 "no thread to be had: end some programs and try again" sm-local --port 0
