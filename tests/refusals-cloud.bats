@@ -103,6 +103,17 @@ answers() {     # STATUS BODY
     none_failed
 }
 
+@test "a journal that somebody compressed is not added to" {
+    mkdir -p state/q4sweep
+    printf 'x\n' | zstd -q >state/q4sweep/journal.jsonl
+    cp state/q4sweep/journal.jsonl before
+    refused 65 "journal.jsonl: is not a plain file, so nothing can be added to it: unpack it (zstd -d)" sm-endpoint guard -- true
+    sm-endpoint quota --region us-east-1 2>said || true
+    grep -F "what a killed guard left running is not known" said || { cat said; FAILED=1; }
+    cmp before state/q4sweep/journal.jsonl
+    none_failed
+}
+
 @test "files of an account that cannot be written" {
     need_shim
     mkdir -p state/logs bad

@@ -114,7 +114,7 @@ cut() { kill -9 "$LOCAL"; wait "$LOCAL" 2>/dev/null || true; }
     trap '' XFSZ                # the journal cannot grow past 1 KiB: a write is cut short
     (ulimit -f 1; up one >out 2>err) && return 1
     [ "$(jq -s length "$JOURNAL")" -eq 1 ]
-    grep -q "journal.jsonl: cannot be written" err
+    grep -q "journal.jsonl: the journal cannot be written" err
     holds '[.regions[] | (.endpoint, ."endpoint-config", .model) // {} | length] | add == 0' state/state.json
     ! grep -q '"call":"CreateEndpoint"' "$JOURNAL" || false
 }

@@ -44,7 +44,10 @@ int guard_sweep(bool only_orphans, const char *own, double poll, double patience
     struct journal_entry *list;
     size_t n;
     int bad = 0;
-    if (journal_load(&list, &n, e)) return -1;
+    if (journal_load(&list, &n, e)) {
+        fprintf(stderr, "%s: %s\n", prog_name, e->msg);
+        return -1;
+    }
     for (size_t i = 0; i < n; i++) {
         struct err fault = {0};
         if (!is_mine(&list[i], only_orphans, own)) continue;
@@ -172,15 +175,15 @@ static int name_log(struct guard *g, double poll_s, struct err *e)
     return 0;
 }
 
-static void warn_of_others(const struct guard *g)
+static int warn_of_others(const struct guard *g, struct err *e)
 {
     struct journal_entry *list;
-    struct err ignored = {0};
     size_t n;
-    if (journal_load(&list, &n, &ignored)) return;
+    if (journal_load(&list, &n, e)) return -1;
     for (size_t i = 0; i < n; i++)
         if (is_mine(&list[i], g->narrow, g->id)) warn_msg("%s@%s is in the journal already: it will be deleted, too", list[i].name, list[i].region);
     journal_free(list, n);
+    return 0;
 }
 
 int guard_start(struct guard *g, double poll_s, struct err *e)
@@ -188,8 +191,7 @@ int guard_start(struct guard *g, double poll_s, struct err *e)
     const char *outer = getenv("Q4SWEEP_GUARD");
     g->outer = outer && *outer ? xstrdup(outer) : NULL;
     snprintf(g->id, sizeof g->id, "%lx-%lx", (unsigned long)time(NULL), (unsigned long)getpid());
-    if (name_log(g, poll_s, e)) return -1;
-    warn_of_others(g);
+    if (name_log(g, poll_s, e) || warn_of_others(g, e)) return -1;
     if ((g->lock = journal_guard_lock(g->id, e)) < 0 || spawn_watcher(g, &g->hold, &g->done, e)) return -1;
     return setenv("Q4SWEEP_GUARD", g->id, 1) ? err_errno(e, EXIT_TEMPFAIL, "the environment cannot hold the guard's name") : 0;
 }
@@ -285,9 +287,12 @@ static void adopt(const struct journal_entry *x)
 void guard_adopt_orphans(void)
 {
     struct journal_entry *list;
-    struct err ignored = {0};
+    struct err fault = {0};
     size_t n;
-    if (journal_load(&list, &n, &ignored)) return;
+    if (journal_load(&list, &n, &fault)) {
+        warn_msg("%s: what a killed guard left running is not known", fault.msg);
+        return;
+    }
     for (size_t i = 0; i < n; i++)
         if (journal_is_orphan(&list[i])) adopt(&list[i]);
     journal_free(list, n);

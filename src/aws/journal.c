@@ -56,6 +56,17 @@ static char *file_name(const char *name, struct err *e)
     return dir ? xasprintf("%s/%s", dir, name) : NULL;
 }
 
+/* Nothing can be added to what zstd made of a journal, and what it holds may be running. */
+static int refuse_packed(const char *path, struct err *e)
+{
+    struct err fault = {0};         /* a file that cannot be read is said by whoever opens it next */
+    char first;
+    struct input *in = input_open(path, &fault);
+    bool packed = in && input_read(in, &first, 1, &fault) >= 0 && !input_seekable(in);
+    input_close(in);
+    return packed ? err_set(e, EXIT_DATA, "%s: is not a plain file, so nothing can be added to it: unpack it (zstd -d)", path) : 0;
+}
+
 /* --- writing -------------------------------------------------------------------------------------------------------- */
 
 static int sync_directory(const char *dir, struct err *e)
@@ -99,7 +110,7 @@ static int write_line(json_t *line, const char *guard, struct err *e)
 {
     char *path = file_name("journal.jsonl", e), *text = json_text(line, false);
     const char *dir = path ? journal_directory(e) : NULL;
-    int bad = -1, fd = dir ? open_locked(path, e) : -1;
+    int bad = -1, fd = dir && !refuse_packed(path, e) ? open_locked(path, e) : -1;
     json_decref(line);
     if (fd >= 0 && guard && !journal_guard_lives(guard)) {
         err_set(e, EXIT_UNAVAILABLE, "the guard that watches over this has ended: nothing is created any more");
@@ -216,7 +227,10 @@ int journal_load(struct journal_entry **list, size_t *n, struct err *e)
     struct err fault = {0};
     *list = NULL;
     *n = 0;
-    if (!path) return -1;
+    if (!path || refuse_packed(path, e)) {
+        free(path);
+        return -1;
+    }
     int bad = io_slurp(path, JOURNAL_MAX, &text, &size, &fault);
     free(path);
     if (bad) return fault.code == EXIT_NOINPUT ? 0 : err_set(e, fault.code, "%s", fault.msg);

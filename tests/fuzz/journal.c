@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         made = true;
     }
     scratch_file("q4sweep/journal.jsonl", data, n);
-    if (journal_load(&list, &m, &e) != 0) {         /* compressed, and broken */
+    if (journal_load(&list, &m, &e) != 0) {         /* compressed */
         if (e.code == 0 || e.code == EXIT_BUG)
             abort();
         return 0;
