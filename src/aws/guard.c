@@ -14,6 +14,7 @@
 #define LOOK_MS 2000                    /* between two looks at expiry while the guard lives */
 #define ROUNDS_FIRST 5.0                /* seconds before what could not be deleted is tried again; sooner where looks are (--poll) */
 #define ROUNDS_MOST 300.0
+#define DISK_ROUNDS 5                   /* of which the journal could not be read or written */
 #define FINISH_LOOK_MS 200              /* between two looks at what the watcher says */
 #define FINISH_PATIENCE 900.0           /* of a guard that deletes itself, because its watcher was killed */
 #define HERE_PATIENCE 120.0             /* a rehearsal's server that is gone does not come back by waiting */
@@ -110,15 +111,17 @@ static void watch_guard(int hold, const struct guard *g)
     }
 }
 
-/* Rounds until all is gone; only what needs a person ends them early.  What the guard's command still asks for meanwhile is deleted in the next round. */
+/* Rounds until all is gone; only what needs a person, or a disk that fails again and again, ends them early.  What the guard's command still asks for meanwhile is deleted in the next round. */
 static int clean_up(const char *id, bool only_orphans, double poll_s)
 {
+    int disk = 0;
     double first = poll_s > 0 && poll_s < ROUNDS_FIRST ? poll_s : ROUNDS_FIRST;
     for (double wait = first;; wait = wait * 2 < ROUNDS_MOST ? wait * 2 : ROUNDS_MOST) {
         struct err e = {0};
         int ended = 0;
         if (!guard_sweep(only_orphans, id, poll_s, 0, &e) && (ended = journal_guard_end(id, &e)) > 0) return 0;
         if (!e.code) wait = first;
+        else if (e.code == EXIT_IO && ++disk < DISK_ROUNDS) wait = first;
         else if (e.code != EXIT_TEMPFAIL || strstr(e.msg, "127.0.0.1") || strstr(e.msg, "localhost")) return e.code;
         if (e.code) endpoint_pause(wait, NULL);
     }

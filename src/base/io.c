@@ -12,6 +12,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 #include "base/cleanup.h"
 
 #define PIPE_BYTES (1 << 20)            /* the most an unprivileged process may ask for */
@@ -184,6 +185,8 @@ static long read_zstd(struct input *in, void *buf, size_t n, struct err *e)
             in->zin = (ZSTD_inBuffer){in->packed, (size_t)got, 0};
         }
         in->zneed = ZSTD_decompressStream(in->zstd, &out, &in->zin);
+        if (ZSTD_getErrorCode(in->zneed) == ZSTD_error_memory_allocation)
+            return err_set(e, EXIT_TEMPFAIL, "%s: out of memory for zstd", in->name);
         if (ZSTD_isError(in->zneed))
             return err_set(e, EXIT_DATA, "%s: damaged zstd data: %s", in->name, ZSTD_getErrorName(in->zneed));
     }
@@ -379,6 +382,8 @@ static int compress(struct output *out, const void *buf, size_t n, ZSTD_EndDirec
     do {
         ZSTD_outBuffer zout = {out->packed, IO_CHUNK, 0};
         left = ZSTD_compressStream2(out->zstd, &zout, &in, how);
+        if (ZSTD_getErrorCode(left) == ZSTD_error_memory_allocation)
+            return err_set(e, EXIT_TEMPFAIL, "%s: out of memory for zstd", out->name);
         if (ZSTD_isError(left))
             return err_set(e, EXIT_BUG, "%s: zstd: %s", out->name, ZSTD_getErrorName(left));
         if (put(out, out->packed, zout.pos, e) != 0)
