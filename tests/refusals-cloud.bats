@@ -107,7 +107,7 @@ answers() {     # STATUS BODY
     mkdir -p "$XDG_STATE_HOME/q4sweep"
     printf 'x\n' | zstd -q >"$JOURNAL"
     cp "$JOURNAL" before
-    refused 65 "journal.jsonl: is not a plain file, so nothing can be added to it: unpack it (zstd -d)" sm-endpoint guard -- true
+    refused 65 "journal.jsonl: is compressed, so nothing can be added to it: unpack it (zstd -d)" sm-endpoint guard -- true
     sm-endpoint quota --region us-east-1 2>said || true
     grep -F "what a killed guard left running is not known" said || { cat said; FAILED=1; }
     cmp before "$JOURNAL"

@@ -61,10 +61,11 @@ static int refuse_packed(const char *path, struct err *e)
 {
     struct err fault = {0};         /* a file that cannot be read is said by whoever opens it next */
     char first;
-    struct input *in = input_open(path, &fault);
+    struct stat st;
+    struct input *in = !stat(path, &st) && S_ISREG(st.st_mode) ? input_open(path, &fault) : NULL;
     bool packed = in && input_read(in, &first, 1, &fault) >= 0 && !input_seekable(in);
     input_close(in);
-    return packed ? err_set(e, EXIT_DATA, "%s: is not a plain file, so nothing can be added to it: unpack it (zstd -d)", path) : 0;
+    return packed ? err_set(e, EXIT_DATA, "%s: is compressed, so nothing can be added to it: unpack it (zstd -d)", path) : 0;
 }
 
 /* --- writing -------------------------------------------------------------------------------------------------------- */
