@@ -72,6 +72,7 @@ config() { jq "$1" b/config.json | sed 's/\("final_logit_softcapping": [0-9]*\)\
 @test "streams of which ct-pack can make no build" {
     st-extract --text-only --plan "$(model e2b)" | q4-regrid >text
     st-extract --text-only --plan "$(model e2b)" >plain
+    st-extract --text-only --plan "$(model 26b)" | q4-regrid >moe
     "$ROOT/pipelines/text" "$(model e2b)" made
     st-extract --plan made >packed
     says() {    # STREAM FILTER TEXT [OPTION…]
@@ -92,6 +93,20 @@ config() { jq "$1" b/config.json | sed 's/\("final_logit_softcapping": [0-9]*\)\
     says packed "with_entries(if .key | test(\"layers.0.self_attn.._proj.weight_scale\") then .value.shape[1] |= . / 2 else . end)" "one build has one scheme for its linears"
     says plain "$m.dtype = \"I64\"" "I64 is no dtype of a weight: expected BF16, F16 or F32"
     says plain "$m.dtype = \"F32\"" "is a linear in F32 and q4_left does not name it: run q4-regrid first"
+    says text '.__metadata__.q4_left = "{}"' "metadata q4_left is no array of names"
+    says text "$q.shape = [0, 8, 18]" "an empty matrix"
+    says text '."model.layers.0.strange.weight_q4" = '"$q" "model.layers.0.strange.weight"
+    says text '.__metadata__.config |= (fromjson | .tie_word_embeddings = false | tojson)' "the config says that lm_head is not tied, but there is none"
+    says text '."model.embed_tokens.weight".dtype = "I64"' "is no dtype of a weight"
+    says plain '.__metadata__.q4_left = (keys | map(select(test("_proj|gate|projection"))) | tojson)' "nothing in it is quantized"
+    says plain "$w.dtype = \"F32\"" "8-bit linears are made from BF16" --linears fp8
+    says plain "$w.shape = [8192]" "a matrix was expected, found 1 dimensions" --linears fp8
+    says packed "del(.${p}scale\")" "weight_scale [rows, groups] is missing"
+    says packed "del(.${p}packed\")" "there is no quantized weight that it belongs to"
+    local bank
+    bank=$(st_header moe | jq -r 'keys_unsorted | map(select(test("experts.*gate_up_proj_q4"))) | .[0]')
+    says moe ".\"$bank\".shape[0] = 3" "holds 3 experts, the config says 8"
+    says moe ".\"$bank\".shape[1] = 3" "rows cannot be halved into gate and up"
     refused_stdin plain 64 "-o DIR is missing" ct-pack
     none_failed
 }

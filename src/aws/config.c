@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include "base/opt.h"
 #include "base/buf.h"
 #include "base/io.h"
+#include "base/opt.h"
 
 #define FILE_MAX ((size_t)4 << 20)
 
