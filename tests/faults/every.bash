@@ -120,6 +120,7 @@ look_for_sites() {  # KIND RUN
 
 each_site() {       # KIND RUN
     look_for_sites "$@"
+    [[ $1 != malloc || ${#SITES[@]} -gt 0 ]] || fault "no place that asks for memory was found"
     for WHICH in "${SITES[@]}"; do
         [ "$FAULTS" -lt 8 ] || break
         "$2" "$1" "$WHICH"
