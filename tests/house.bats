@@ -43,6 +43,12 @@ load lib
     run -0 awk -f "$ROOT/tests/messages.awk" a.c tests=1 t.bats
 }
 
+@test "no temporary file is part of a clone" {
+    cd "$ROOT"
+    git rev-parse --git-dir >/dev/null 2>&1 || skip "no git checkout: which files belong to it is unknown"
+    run -1 grep -E '(\.(tmp|orig|rej|swp|bak|o)|~)$' <(git ls-files)
+}
+
 @test "scripts pass shellcheck" {
     need_command shellcheck
     cd "$ROOT"
