@@ -230,6 +230,11 @@ M
     result b/emb4.json '.build = "emb4" | .long[].e2e_ms += 100'
     run -0 tabulate diff --metric decode a b
     [[ $output == *"| not apart |"* ]]
+    # From nothing, and from below nothing: no quotient tells these.
+    result a/emb4.json '.build = "emb4" | .questions[].right = false | .short[].e2e_ms = 60'
+    result b/emb4.json '.build = "emb4"'
+    run -1 tabulate diff a b
+    [[ $output == *"| emb4 | s a call besides its tokens | -0.044 | 0.000 | 100.0 | worse |"*"| emb4 | right answers | 0.000 | 1.000 | n/a | better |"* ]]
     rm b/emb4.json
     run -1 tabulate diff a b
     [[ $output == *"| gone |"* ]]

@@ -22,6 +22,10 @@ void name_cells(struct table *t, const struct results *rs, const struct result *
 /* Columns ratio, its interval and its winner against `base`'s name; the cells. */
 void ratio_columns(struct table *t, const char *base);
 void ratio_cells(struct table *t, const struct result *r, const struct result *base);
+/* tok/s, with a word where it was only printed somewhere. */
+void decode_cell(struct table *t, const struct result *r);
+/* The engine's name and version. */
+void engine_cell(struct table *t, const struct result *r);
 double usd_per_million(const struct result *r, long long concurrency);
 double gib(double bytes);
 #endif

@@ -10,7 +10,7 @@
 static const char SCHEMA[] = "q4sweep-result/1";
 
 const struct weight_class CLASSES[N_CLASSES] = {
-    {"linear", "linears"}, {"experts", "experts"}, {"ple", "per-layer embedding"}, {"embed", "embedding"}, {"head", "lm_head"},
+    {"linear", "linears"}, {"experts", "experts"}, {"ple", "per-layer embedding"}, {"embed", "embedding"}, [CLASS_HEAD] = {"head", "lm_head"},
     {"router", "routers"}, {"plain", "norms, scalars"}, {"tower", "towers"}, {"unknown", "unknown"},
 };
 

@@ -12,7 +12,7 @@
 #include "base/hash.h"
 #include "report/stats.h"
 
-enum { N_CLASSES = 9 };
+enum { CLASS_HEAD = 4, N_CLASSES = 9 };
 struct weight_class { const char *key, *title; };
 extern const struct weight_class CLASSES[N_CLASSES];    /* of weights.bytes_by_class, in the order of the tables */
 

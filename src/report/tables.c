@@ -183,6 +183,22 @@ void ratio_cells(struct table *t, const struct result *r, const struct result *b
     }
 }
 
+void decode_cell(struct table *t, const struct result *r)
+{
+    char value[40];
+
+    snprintf(value, sizeof value, "%.3f", r->decode);
+    if (r->decode_published)
+        cell_as(t, value, "%.1f (published, one value)", r->decode);
+    else
+        cell_real(t, r->decode, 1, 3);
+}
+
+void engine_cell(struct table *t, const struct result *r)
+{
+    cell_as(t, NULL, "%s %s", r->engine ? r->engine : "not named", r->engine_version ? r->engine_version : "");
+}
+
 double usd_per_million(const struct result *r, long long concurrency)
 {
     return r->usd_per_hour / (3600 * result_rate_at(r, concurrency)) * 1e6;

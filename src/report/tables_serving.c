@@ -61,10 +61,7 @@ void make_paths(struct doc *d, const struct view *v)
             cell_real(t, r->per_call_s, 3, 6);
         cell_real(t, sample_quantile(&r->ping_ms, 0.5), 2, 3);
         cell_real(t, sample_quantile(&r->ping_ms, 0.95), 2, 3);
-        if (r->decode_published)
-            cell_as(t, NULL, "%.1f (published, one value)", r->decode);
-        else
-            cell_real(t, r->decode, 1, 3);
+        decode_cell(t, r);
         cell_real(t, r->weights_gib, 2, 3);
     }
     table_note(t, "s a call = median wall of the short replies - short tokens / decode: connection, queue and prompt, whatever the reply's length. Ping: the same client machine "
@@ -99,7 +96,7 @@ void make_peers(struct doc *d, const struct view *v)
         cell_text(t, r->model);
         cell_text(t, r->build);
         cell_text(t, r->target);
-        cell_as(t, NULL, "%s %s", r->engine ? r->engine : "not named", r->engine_version ? r->engine_version : "");
+        engine_cell(t, r);
         cell_real(t, r->decode, 1, 3);
         ratio_cells(t, r, first);
         cell_of(t, compare_answers(first, r), r->n_answers);
@@ -114,7 +111,7 @@ static bool one_fit(const struct result *a, const struct result *b)
            !strcmp(a->engine, b->engine) && !strcmp(a->engine_version ? a->engine_version : "", b->engine_version ? b->engine_version : "");
 }
 
-/* The fit that r belongs to; false when there is none. *group gets the rows' list, freed by the caller. */
+/* The fit that r belongs to; false when there is none. */
 static bool fit_of(const struct results *rs, const struct result *r, struct roofline *f)
 {
     const struct result **row = xcalloc(rs->n, sizeof *row);
@@ -192,7 +189,7 @@ void make_fit(struct doc *d, const struct view *v)
         if (!first || !fit_of(v->rs, r, &f))
             continue;
         cell_text(t, r->device);
-        cell_as(t, NULL, "%s %s", r->engine, r->engine_version ? r->engine_version : "");
+        engine_cell(t, r);
         cell_count(t, (long long)f.rows);
         for (int k = 0; k < ROOF_TERMS; k++)
             cell_real(t, !f.has[k] ? NAN : k == ROOF_CALL ? f.b[k] : k == ROOF_LAYER || k == ROOF_MOE ? 1000 * f.b[k] : 1000 / f.b[k], k == ROOF_CALL ? 2 : 0, 3);
@@ -407,7 +404,7 @@ void make_run(struct doc *d, const struct view *v)
         const struct result *r = &v->rs->item[i];
         name_cells(t, v->rs, r);
         cell_text(t, result_fact(r, "time", "started"));
-        cell_as(t, NULL, "%s %s", r->engine ? r->engine : "not named", r->engine_version ? r->engine_version : "");
+        engine_cell(t, r);
         cell_text(t, r->device);
         for (size_t k = 0; k < 3; k++)
             cell_text(t, result_fact(r, "machine", machine[k][0]));

@@ -65,17 +65,6 @@ static void summary_columns(struct table *t, const struct view *v, const long lo
     table_column(t, "setting", COL_TEXT | COL_DATA, "measured");
 }
 
-static void decode_cell(struct table *t, const struct result *r)
-{
-    char value[40];
-
-    snprintf(value, sizeof value, "%.3f", r->decode);
-    if (r->decode_published)
-        cell_as(t, value, "%.1f (published, one value)", r->decode);
-    else
-        cell_real(t, r->decode, 1, 3);
-}
-
 static void summary_row(struct table *t, const struct view *v, const struct result *r, const long long *level, size_t n_levels)
 {
     const struct result *base = compare_base(v->rs, r, v->baseline);
@@ -400,7 +389,7 @@ void make_twin(struct doc *d, const struct view *v)
         cell_real(t, google->weights_gib, 2, 3);
         cell_real(t, full->weights_gib, 2, 3);
         cell_real(t, google->weights_gib - full->weights_gib, 2, 3);
-        cell_count(t, google->has_classes ? google->class_bytes[4] : -1);
+        cell_count(t, google->has_classes ? google->class_bytes[CLASS_HEAD] : -1);
     }
 }
 
