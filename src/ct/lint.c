@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/text.h"
+#include "ct/modules.h"
 #include "gemma/towers.h"
 #include "tensor/nameindex.h"
 
@@ -36,13 +38,6 @@ static void say(const struct lint *l, enum ct_grade grade, const char *where, co
 #define SILENT "loads without a word and answers with garbage"
 
 /* --- what vLLM calls things ------------------------------------------------------------------------------------------ */
-
-static bool ends_with(const char *s, const char *end)
-{
-    size_t n = strlen(s), k = strlen(end);
-
-    return n >= k && strcmp(s + n - k, end) == 0;
-}
 
 static const char *layer_class(const char *runtime)
 {
@@ -502,7 +497,7 @@ static void lint_plain(const struct lint *l, const struct gemma_tensor *t, const
         return;
     }
     m->used = true;
-    if (ct_module_kind(m) != CT_PLAIN || (m->part[CT_WHOLE] && have->dtype != ST_BF16 && have->dtype != ST_F16 && have->dtype != ST_F32))
+    if (ct_module_kind(m) != CT_PLAIN || (m->part[CT_WHOLE] && !ct_is_float(have)))
         say(l, CT_REFUSED, have->name, "ValueError: There is no module or parameter named so", "%s, expected 16 or 32 bits alone", st_dtype_name(have->dtype));
     else if (!same_shape(have, t->ndim, t->shape) && (st_nelem(have) != 1 || t->ndim != 1 || t->shape[0] != 1))     /* one value is one value */
         shape_fault(l, have, "AssertionError: Attempted to load weight into parameter", t->ndim, t->shape);

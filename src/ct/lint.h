@@ -16,21 +16,4 @@ struct ct_disk {
 };
 
 void ct_lint(const struct ct_disk *disk, const struct ct_faults *faults);
-
-/* The parts that say how a module lies on disk, shared with whoever reads its values. */
-struct ct_module {
-    char disk[CT_NAME], runtime[CT_NAME];
-    const struct st_tensor *part[CT_WHOLE + 1];     /* by enum ct_part; CT_WHOLE: a tensor without a known suffix */
-    bool used;                                      /* the linter's mark: something expected it */
-};
-struct ct_modules {
-    struct ct_module *m; size_t n;
-    struct st_name_index *by_runtime;
-};
-/* Group tensors by module.  Two spellings of one module end in the first; names that are too long are left out: both are faults (faults NULL: ignored). */
-void ct_modules_make(struct ct_modules *all, enum ct_arch arch, const struct st_tensor *const *tensor, size_t n, const struct ct_faults *faults);
-void ct_modules_free(struct ct_modules *all);
-struct ct_module *ct_modules_find(const struct ct_modules *all, const char *runtime);       /* NULL = none */
-/* CT_PACKED, CT_FP8, CT_INT8 or CT_PLAIN by the parts and dtypes that are there; -1: no complete module. */
-int ct_module_kind(const struct ct_module *m);
 #endif

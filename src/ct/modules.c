@@ -1,7 +1,6 @@
-/* Tensors on disk grouped to modules. */
+#include "ct/modules.h"
 #include <stdlib.h>
 #include <string.h>
-#include "ct/lint.h"
 #include "tensor/nameindex.h"
 
 struct ct_module *ct_modules_find(const struct ct_modules *all, const char *runtime)
@@ -54,7 +53,7 @@ void ct_modules_free(struct ct_modules *all)
     free(all->m);
 }
 
-static bool is_float(const struct st_tensor *t)
+bool ct_is_float(const struct st_tensor *t)
 {
     return t->dtype == ST_BF16 || t->dtype == ST_F16 || t->dtype == ST_F32;
 }
@@ -66,10 +65,10 @@ int ct_module_kind(const struct ct_module *m)
     if (m->part[CT_WHOLE])
         return w || packed || scale ? -1 : CT_PLAIN;
     if (packed)
-        return w || !scale || !is_float(scale) || (packed->dtype != ST_I32 && packed->dtype != ST_U32) ? -1 : CT_PACKED;
+        return w || !scale || !ct_is_float(scale) || (packed->dtype != ST_I32 && packed->dtype != ST_U32) ? -1 : CT_PACKED;
     if (!w)
         return -1;
     if (w->dtype == ST_F8_E4M3 || w->dtype == ST_I8)
-        return !scale || !is_float(scale) ? -1 : w->dtype == ST_I8 ? CT_INT8 : CT_FP8;
-    return is_float(w) && !scale ? CT_PLAIN : -1;
+        return !scale || !ct_is_float(scale) ? -1 : w->dtype == ST_I8 ? CT_INT8 : CT_FP8;
+    return ct_is_float(w) && !scale ? CT_PLAIN : -1;
 }

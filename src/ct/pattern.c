@@ -115,9 +115,8 @@ void ct_pattern_init(struct ct_pattern *p, const char *text, const char *mapped)
     }
     p->is_regex = true;
     p->undecidable = strlen(text) > PATTERN_MAX || !translate(text + 3, &ere);
-    if (!p->undecidable) {
+    if (!p->undecidable)
         p->undecidable = xregcomp(&p->re, ere.data) != 0;
-    }
     buf_free(&ere);
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 #include "base/json.h"
+#include "ct/modules.h"
 #include "gemma/names.h"
 
 #define GROUP 32                        /* of a _q4 block, 18 bytes (design, section 1) */
@@ -49,11 +50,6 @@ static bool strip(char *s, const char *suffix)
 static bool is_matrix(enum gemma_class c)
 {
     return c == GC_LINEAR || c == GC_EMBED || c == GC_PLE || c == GC_HEAD;
-}
-
-static bool is_float(const struct st_tensor *t)
-{
-    return t->dtype == ST_BF16 || t->dtype == ST_F16 || t->dtype == ST_F32;
 }
 
 /* q4_left names tensors; their modules are accepted too. */
@@ -414,7 +410,7 @@ static int plan_named(struct planner *pl, size_t source, enum gemma_class cls)
         return plan_packed(pl, source, module, cls);
     if (part == CT_WEIGHT_SCALE || part == CT_WEIGHT_SHAPE)
         return plan_part(pl, source, module, part);
-    if (((is_matrix(cls) && part == CT_WEIGHT) || cls == GC_EXPERTS) && !is_float(t))
+    if (((is_matrix(cls) && part == CT_WEIGHT) || cls == GC_EXPERTS) && !ct_is_float(t))
         return REFUSE(pl, "%s: tensor %s: %s is no dtype of a weight: expected BF16, F16 or F32", pl->name, t->name, st_dtype_name(t->dtype));
     if ((cls == GC_LINEAR && part == CT_WEIGHT) || cls == GC_EXPERTS)
         return plan_linear(pl, source, module, cls);

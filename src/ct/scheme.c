@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/json.h"
+#include "base/text.h"
 #include "gemma/names.h"
 
 const char *ct_kind_name(enum ct_kind k)
@@ -132,7 +133,7 @@ static int read_targets(struct reading *r, struct ct_quant *q, const json_t *lis
 
     if (!json_is_array(list))
         return err_set(r->e, EXIT_DATA, "%s: %s.targets is no array", r->where, at);
-    if (n == 1 && only && strlen(only) >= 9 && strcmp(only + strlen(only) - 9, "Attention") == 0)
+    if (n == 1 && only && ends_with(only, "Attention"))
         return 0;                                       /* a scheme for the KV cache: the loader skips it */
     for (size_t i = 0; i < n; i++) {
         const char *text = json_string_value(json_array_get(list, i));

@@ -41,6 +41,6 @@ struct gemma_tensor {
 /* All of them (fused expert banks; no lm_head when tied), in the order of st-extract: embed_tokens, lm_head, per-layer table and globals, layers
  * in order, layer_scalars last.  *n of them, freed by the caller. */
 struct gemma_tensor *gemma_text_tensors(const struct gemma *g, size_t *n);
-/* 0-based K/V tensors of shared layers (base exports carry them, nothing uses them). */
+/* k_proj, v_proj or k_norm of a layer that reads another's K and V: base exports carry them, nothing uses them. */
 bool gemma_is_dead(const struct gemma *g, const char *name);
 #endif
