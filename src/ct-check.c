@@ -13,7 +13,9 @@
 #include "base/opt.h"
 #include "base/par.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "ct/lint.h"
+#include "ct/modules.h"
 #include "gemma/names.h"
 #include "net/remote.h"
 #include "quant/compare.h"
@@ -138,9 +140,8 @@ static int look_for_strays(struct check *c)
 {
     for (size_t i = 0; i < c->n_files; i++) {
         const char *name = c->files[i];
-        size_t n = strlen(name);
 
-        if (n > 12 && name[0] != '.' && strcmp(name + n - 12, ".safetensors") == 0 && !is_shard(c, name))
+        if (name[0] != '.' && ends_with(name, ".safetensors") && !is_shard(c, name))
             take_stray(c, name);
     }
     return c->e->code ? -1 : 0;
@@ -487,7 +488,7 @@ static int target_init(struct check *c, struct target *t, struct ct_module *m, u
     if (s->ndim != 2 || s->shape[0] != rows || s->shape[1] == 0 || cols % s->shape[1] || t->row_codes != (kind == CT_PACKED ? cols / 2 : cols))
         return bad_target(c, m, "codes and scales do not fit its source's shape: its values cannot be compared");
     t->scales = ckpt_find(c->ckpt, s->name);
-    t->row_scales = s->nbytes / rows;
+    t->row_scales = rows ? s->nbytes / rows : 0;
     t->how = (struct cmp_row){kind == CT_PACKED ? CMP_INT4 : kind == CT_FP8 ? CMP_FP8 : CMP_INT8, NULL, NULL, s->dtype, cols / s->shape[1]};
     return t->codes && t->scales ? 0 : bad_target(c, m, "its tensors cannot be read");
 }
@@ -650,13 +651,10 @@ static struct ct_module *find_module(const struct check *c, const char *tensor, 
     enum ct_part part;
 
     if (gemma_text_name(tensor, text, sizeof text) && ct_split_name(text, stem, &part)) {
-        size_t n = strlen(stem);
-
-        if (n > 3 && strcmp(stem + n - 3, "_q4") == 0)
-            stem[n - 3] = '\0';
-        n = strlen(stem);
-        if (n > 7 && part == CT_WHOLE && strcmp(stem + n - 7, ".weight") == 0)
-            stem[n - 7] = '\0';
+        if (ends_with(stem, "_q4"))
+            stem[strlen(stem) - strlen("_q4")] = '\0';
+        if (part == CT_WHOLE && ends_with(stem, ".weight"))
+            stem[strlen(stem) - strlen(".weight")] = '\0';
         if (snprintf(runtime, sizeof runtime, "%s%s", c->arch == CT_TEXT ? "" : "language_model.", stem) >= (int)sizeof runtime)
             return NULL;
     } else if (!ct_runtime_name(c->arch, module, runtime)) {
@@ -738,16 +736,9 @@ static bool left_out(const struct check *c, const struct gemma *g, const struct 
     return cls == GC_FILE || (cls == GC_TOWER && c->arch == CT_TEXT) || gemma_is_dead(g, t->name);
 }
 
-static bool is_blocks(const char *name)
-{
-    size_t n = strlen(name);
-
-    return n > 3 && strcmp(name + n - 3, "_q4") == 0;
-}
-
 static int compare_tensor(struct check *c, struct source *s, const struct st_tensor *t, enum q4_scale scale)
 {
-    bool blocks = is_blocks(t->name) && t->dtype == ST_U8;
+    bool blocks = ends_with(t->name, "_q4") && t->dtype == ST_U8;
     enum gemma_class cls = gemma_classify(t->name);
     struct ct_module *m[2];
     char module[CT_NAME];
@@ -932,8 +923,7 @@ static int record_pass(struct check *c)
     char *path, *line;
     json_t *v = summary_of_values(c);
     struct buf text = BUF_INIT;
-    struct output *out;
-    int rc = -1;
+    int rc;
 
     while (n > 1 && c->set->build[n - 1] == '/')
         n--;
@@ -944,11 +934,7 @@ static int record_pass(struct check *c)
     json_object_set_new(v, "version", json_string(version_string()));
     line = json_text(v, true);
     buf_printf(&text, "%s\n", line);
-    out = output_open(path, false, c->e);
-    if (out && output_write(out, text.data, text.n, c->e))
-        output_abort(out);
-    else if (out)
-        rc = output_commit(out, c->e);
+    rc = output_whole(output_open(path, false, c->e), text.data, text.n, c->e);
     buf_free(&text);
     json_decref(v);
     free(line);

@@ -473,15 +473,7 @@ static int side_file(struct build *b, const char *name)
 
 static int write_text(struct build *b, const char *name, const char *text, size_t n)
 {
-    struct output *out = outdir_file(b->dir, name, b->e);
-
-    if (!out)
-        return -1;
-    if (output_write(out, text, n, b->e)) {
-        output_abort(out);
-        return -1;
-    }
-    return output_commit(out, b->e);
+    return output_whole(outdir_file(b->dir, name, b->e), text, n, b->e);
 }
 
 static int write_json(struct build *b, const char *name, const json_t *v)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include "base/json.h"
 #include "base/opt.h"
+#include "ct/quant_config.h"
 #include "gemma/names.h"
 #include "tensor/stream.h"
 
@@ -289,9 +290,7 @@ static void set_tied(struct st_header *h, bool tied, struct err *e)
     json_t *text = json_object_get(config, "text_config");
     if (s.t.n_head == 0 && (json_is_false(json_object_get(config, "tie_word_embeddings")) || json_is_false(json_object_get(text, "tie_word_embeddings"))))
         die_msg(EXIT_DATA, "%s: config: tie_word_embeddings is false and there is no lm_head: the head is missing, a copy would be another model", s.name);
-    json_object_set_new(config, "tie_word_embeddings", json_boolean(tied));
-    if (text)
-        json_object_set_new(text, "tie_word_embeddings", json_boolean(tied));
+    ct_set_tied(config, tied);
     st_meta_set_json(h, "config", config);
     json_decref(config);
 }

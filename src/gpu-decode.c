@@ -50,8 +50,8 @@ static const struct opt_spec spec = {
     .usage = "--model DIR [options] < prompts.jsonl > completions.jsonl\n--model DIR|FILE|- --info [--json] [--gpu NAME]\n--model DIR --bench [--prompt N] [--gen N] [--batch B]",
     .about = "Run a Gemma on prompt lines: {\"id\", \"messages\" | \"prompt\" | \"prompt_ids\", \"max_tokens\", \"temperature\", \"seed\", …}.",
     .opts = options,
-    .examples = "  echo '{\"id\": 1, \"prompt\": \"The capital of France is\", \"max_tokens\": 16}' | gpu-decode --model gemma-3-270m\n"
-                "  gpu-decode --model build --logits l.safetensors < prompts.jsonl > out.jsonl",
+    .examples = "echo '{\"id\": 1, \"prompt\": \"The capital of France is\", \"max_tokens\": 16}' | gpu-decode --model gemma-3-270m\n"
+                "gpu-decode --model build --logits l.safetensors < prompts.jsonl > out.jsonl",
     .exits = "65 a line was no good (its answer has \"error\"); 69 the device is not there",
 };
 
@@ -71,7 +71,9 @@ struct job {
     FILE *out;
     struct record *logits, *trace;  /* NULL = not wanted */
     struct line *line[MAX_BATCH]; size_t n;     /* in input order */
-    bool at_end, bad;
+    bool at_end;
+    long lines, failed;
+    struct err first;               /* of the failed ones */
 };
 
 /* --- what the model computed on the way ------------------------------------------------------------------------------ */
@@ -152,13 +154,12 @@ static void drop_tensors(const struct line *l)
 
 static void fail_line(struct line *l, const struct err *e)
 {
-    l->answer = json_pack("{s:O, s:s}", "id", l->id, "error", e->msg);
-    if (!l->answer)             /* a message that quotes bytes which are no UTF-8 */
-        l->answer = json_pack("{s:O, s:s}", "id", l->id, "error", "the line holds text that is not UTF-8");
+    l->answer = json_pack("{s:O, s:o}", "id", l->id, "error", json_message(e->msg));
     drop_tensors(l);
     gen_free(l->gen);
     l->gen = NULL;
-    job.bad = true;
+    if (job.failed++ == 0)
+        job.first = *e;
 }
 
 static int begin(struct line *l, const json_t *request, struct err *e)
@@ -191,8 +192,10 @@ static bool read_line(void)
     if (got == -2)
         die(&e);
     struct line *l = xcalloc(1, sizeof *l);
-    l->id = json_null();
+    l->id = got < 0 ? jsonl_refused_id(job.in) : NULL;
+    l->id = l->id ? l->id : json_null();
     job.line[job.n++] = l;
+    job.lines++;
     if (got < 0) {
         fail_line(l, &e);
     } else if (begin(l, request, &e)) {
@@ -365,5 +368,7 @@ int main(int argc, char **argv)
     record_free(job.logits);
     record_free(job.trace);
     engine_close(job.engine);
-    return job.bad ? EXIT_DATA : 0;
+    if (job.failed)
+        die_msg(EXIT_DATA, "%ld of %ld lines failed; the first: %s", job.failed, job.lines, job.first.msg);
+    return 0;
 }

@@ -159,8 +159,8 @@ static void parse(struct options *o, int argc, char **argv)
         .about = "Serve a model over HTTP: /ping and /invocations as a SageMaker container does, OpenAI's /v1 routes with streaming, /metrics.\n"
                  "Prints its URL as one line when ready.  SIGTERM finishes what runs, refuses what is new and exits 0.",
         .opts = opts,
-        .examples = "  gpu-serve --model build/e2b-emb4 --port 8080\n"
-                    "  curl -s http://127.0.0.1:8080/v1/completions -H 'Content-Type: application/json' -d '{\"prompt\":\"The sky is\",\"max_tokens\":16}'",
+        .examples = "gpu-serve --model build/e2b-emb4 --port 8080\n"
+                    "curl -s http://127.0.0.1:8080/v1/completions -H 'Content-Type: application/json' -d '{\"prompt\":\"The sky is\",\"max_tokens\":16}'",
         .exits = "69 the port is taken or the device is not there"};
     opt_parse(&spec, argc, argv);
     if (!o->model) opt_usage("--model is missing: give the build to serve");
@@ -194,7 +194,7 @@ int main(int argc, char **argv)
     int sig;
     while ((sig = stop_asked(o.until_eof, -1)) == STOP_NOT_YET) {}
     serve_log_http("Shutting down");
-    if (sig == 0) limit_the_end();
+    if (sig == STOP_EOF) limit_the_end();
     api_drain(api);
     batch_drain(batch);
     http_server_stop(http);

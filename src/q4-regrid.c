@@ -14,6 +14,7 @@
 #include "base/opt.h"
 #include "base/par.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "gemma/names.h"
 #include "quant/recover.h"
 #include "tensor/stream.h"
@@ -31,7 +32,7 @@ static const struct opt options[] = {
     {"off-grid", 0, OPT_CHOICE, &opt.off_grid, "refuse|keep", "tensors off the grid: an error, or kept in 16 bits\n(two passes: stdin must be a file)", 0, 0},
     {"simd", 0, OPT_CHOICE, &opt.simd, "scalar|avx2|avx512", "default: the best this CPU has; all give the same bytes", 0, 0},
     {"report", 0, OPT_STR, &opt.report, "FILE", "what was recovered and how exactly, JSON Lines", 0, 0},
-    {"jobs", 'j', OPT_INT, &opt.jobs, "N", "threads; default: one a CPU", 1, 1024},
+    {"jobs", 'j', OPT_INT, &opt.jobs, "N", "threads, 0 = one a CPU", 0, 1024},
     {"zstd", 'z', OPT_FLAG, &opt.zstd, NULL, "compress the stream", 0, 0},
     {"output", 'o', OPT_STR, &opt.out, "FILE", "write there", 0, 0},
     {NULL, 0, OPT_FLAG, NULL, NULL, NULL, 0, 0}
@@ -92,12 +93,6 @@ static bool selected(const struct st_tensor *t, unsigned only)
         if (only & 1u << i && selections[i].classes & cls)
             return true;
     return false;
-}
-
-static bool ends_with(const char *s, const char *end)
-{
-    size_t n = strlen(s), m = strlen(end);
-    return n >= m && strcmp(s + n - m, end) == 0;
 }
 
 /* A weight in floating point of 16 bits and more; what is packed, in blocks or in 8 bits already is none. */

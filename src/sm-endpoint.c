@@ -291,7 +291,7 @@ static int do_facts(const char *operand)
         facts = containerlog_read(opt.from, opt.created, opt.stream, &e);
         if (!facts) die(&e);
     } else {
-            const char *name = endpoint_name(operand);
+        const char *name = endpoint_name(operand);
         open_session();
         const char *region = regions()[0];
         json_t *v = describe(region, name);
@@ -422,6 +422,17 @@ static int do_list(void)
 
 /* --- quota, image, upload ------------------------------------------------------------------------------------------- */
 
+static void print_quota(const char *region, const char *type, json_t *quota)
+{
+    if (!opt.json) {
+        printf("%s\t%s\t%lld\n", region, type, (long long)json_integer_value(quota));
+        return;
+    }
+    json_t *line = json_pack("{s:s, s:s, s:O}", "region", region, "instance", type, "quota", quota);
+    if (json_line(stdout, line)) die_stdout();
+    json_decref(line);
+}
+
 static int do_quota(void)
 {
     struct err e = {0};
@@ -439,8 +450,7 @@ static int do_quota(void)
         json_object_foreach(quotas, type, v) {
             bool asked = !types && json_integer_value(v) > 0;
             for (size_t k = 0; types && types[k]; k++) asked = asked || !strcmp(types[k], type);
-            if (asked && opt.json) printf("{\"region\":\"%s\",\"instance\":\"%s\",\"quota\":%lld}\n", where[i], type, (long long)json_integer_value(v));
-            else if (asked) printf("%s\t%s\t%lld\n", where[i], type, (long long)json_integer_value(v));
+            if (asked) print_quota(where[i], type, v);
         }
         json_decref(quotas);
     }
@@ -639,7 +649,7 @@ int main(int argc, char **argv)
         .about = "Deploy SageMaker endpoints, watch them, and always stop the meter.\n"
                  "A line in the journal precedes every call that creates something; guard deletes all that the journal names, however its command ends.",
         .opts = opts,
-        .examples = "  sm-endpoint guard -- make sweep TARGET=sagemaker\n  sm-endpoint list --region us-east-1,us-east-2,us-west-2",
+        .examples = "sm-endpoint guard -- make sweep TARGET=sagemaker\nsm-endpoint list --region us-east-1,us-east-2,us-west-2",
         .exits = "1 no quota; 65 refused as wrong; 69 no quota, failed, or not there; 75 no capacity, throttled, unreachable; 77 not permitted",
         .min_operands = 1, .max_operands = -1};
     int first = opt_parse(&spec, argc, argv);

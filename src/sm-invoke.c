@@ -86,8 +86,8 @@ int main(int argc, char **argv)
         .about = "Send each line, an OpenAI request body with an id, to a server, and write a line with the answer and its times, in input order.\n"
                  "Nothing is sent twice that may have run.  A request that fails gives a line with \"error\"; the others go on.",
         .opts = opts,
-        .examples = "  sm-invoke --url http://127.0.0.1:8080 --concurrency 4 --stream < requests.jsonl > responses.jsonl\n"
-                    "  echo '{\"id\":1,\"messages\":[{\"role\":\"user\",\"content\":\"Why is the sky blue?\"}]}' | sm-invoke --url http://127.0.0.1:8080",
+        .examples = "sm-invoke --url http://127.0.0.1:8080 --concurrency 4 --stream < requests.jsonl > responses.jsonl\n"
+                    "echo '{\"id\":1,\"messages\":[{\"role\":\"user\",\"content\":\"Why is the sky blue?\"}]}' | sm-invoke --url http://127.0.0.1:8080",
         .exits = "65 a line is no request, or was refused as such; 69 server not reachable or failing; 75 busy or too slow; 77 key refused"};
     opt_parse(&spec, argc, argv);
     check(&o, endpoint, key_file);

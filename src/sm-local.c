@@ -54,8 +54,8 @@ static void parse(struct options *o, int argc, char **argv)
         .usage = "--port PORT|0 [--fault KIND[:ARG]]... [options]",
         .about = about,
         .opts = opts,
-        .examples = "  sm-local --port 8700 --s3 buckets --fault capacity:us-east-1\n"
-                    "  AWS_ENDPOINT_URL=http://127.0.0.1:8700 aws sagemaker list-endpoints --region us-east-1",
+        .examples = "sm-local --port 8700 --s3 buckets --fault capacity:us-east-1\n"
+                    "AWS_ENDPOINT_URL=http://127.0.0.1:8700 aws sagemaker list-endpoints --region us-east-1",
         .exits = "69 the port is taken; 75 another sm-local uses the state"};
     opt_parse(&spec, argc, argv);
     free(about);

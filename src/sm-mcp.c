@@ -38,8 +38,8 @@ int main(int argc, char **argv)
                  "list, delete and sweep_status as tools, results and reports as resources.  An agent's client starts it; what costs, publishes or deletes\n"
                  "asks for an explicit confirm.  When its input ends, or it is told to end, the programs it has started end too.",
         .opts = opts,
-        .examples = "  echo '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}' | sm-mcp\n"
-                    "  sm-mcp --out /data/out < messages.jsonl > answers.jsonl",
+        .examples = "echo '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}' | sm-mcp\n"
+                    "sm-mcp --out /data/out < messages.jsonl > answers.jsonl",
         .exits = "65 the input ended within a message"};
     struct err e = {0};
     int sig;

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/opt.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "gemma/config.h"
 #include "gemma/names.h"
 #include "net/remote.h"
@@ -90,17 +91,11 @@ static struct rows parse_rows(const char *text)
     return r;
 }
 
-static bool processor_file(const char *name)
-{
-    size_t n = strlen(name), m = strlen("processor_config.json");
-    return n >= m && strcmp(name + n - m, "processor_config.json") == 0;
-}
-
 /* The name in the output; false = text-only leaves it out. */
 static bool output_name_of(const char *source, char *name, size_t size)
 {
     const char *file = strncmp(source, "file:", 5) == 0 ? source + 5 : NULL;
-    if (opt.text_only && file && processor_file(file))
+    if (opt.text_only && file && ends_with(file, "processor_config.json"))
         return false;
     if (opt.text_only && !file)
         return gemma_text_name(source, name, size);
@@ -158,10 +153,15 @@ static void cut_rows(struct item *it, const struct source_tensor *from, const st
 
 static struct rows *rows_of(struct rows *rows, const char *source, const char *name)
 {
-    for (size_t i = 0; i < opt.rows.n; i++)
-        if (strcmp(rows[i].name, source) == 0 || strcmp(rows[i].name, name) == 0)
-            return &rows[i];
-    return NULL;
+    struct rows *found = NULL;
+    for (size_t i = 0; i < opt.rows.n; i++) {
+        if (strcmp(rows[i].name, source) != 0 && strcmp(rows[i].name, name) != 0)
+            continue;
+        if (found)
+            die_msg(EXIT_USAGE, "--rows: %s: its tensor is asked for twice: give one range that holds both", rows[i].spec);
+        found = &rows[i];
+    }
+    return found;
 }
 
 /* --rows alone wants those tensors only; --select wants what matches; neither wants all. */
@@ -195,7 +195,7 @@ static void choose_side_files(struct items *all, const struct source *src, const
     for (size_t i = 0; i < src->n_side; i++) {
         char *name = xasprintf("file:%s", src->side[i].name);
         bool wanted = opt.select ? xregexec(re, name) : opt.rows.n == 0;
-        if (wanted && !(opt.text_only && processor_file(name)))
+        if (wanted && !(opt.text_only && ends_with(name, "processor_config.json")))
             new_item(all, name, name, ST_U8, 1, &src->side[i].nbytes, src->side[i].nbytes)->side = src->side[i].name;
         free(name);
     }

@@ -15,6 +15,7 @@
 #include "base/opt.h"
 #include "base/par.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "engine/chat.h"
 #include "gemma/preset.h"
 #include "gemma/towers.h"
@@ -115,12 +116,6 @@ static void draw_stream(struct model *m)
     }
 }
 
-static bool ends(const char *name, const char *end)
-{
-    const size_t n = strlen(name), k = strlen(end);
-    return n >= k && !strcmp(name + n - k, end);
-}
-
 static void draw(struct part *p, enum how how, double a, double b)
 {
     p->how = how;
@@ -144,16 +139,16 @@ static void draw_vector(struct part *p, const struct model *m, int layer)
                              strstr(p->name, "post_per_layer_input_norm");
 
     p->minus = three;
-    if (ends(p->name, "layer_scalar")) {
+    if (ends_with(p->name, "layer_scalar")) {
         draw(p, CONSTANT, m->scalar[layer], 0);
-    } else if (ends(p->name, "per_expert_scale")) {
+    } else if (ends_with(p->name, "per_expert_scale")) {
         draw(p, UNIFORM, 0.5, 1.5);
-    } else if (ends(p->name, "q_norm.weight")) {
+    } else if (ends_with(p->name, "q_norm.weight")) {
         draw(p, UNIFORM, three ? 0.9 : 0.7, three ? 1.5 : 1.3);
-    } else if (ends(p->name, "k_norm.weight")) {
+    } else if (ends_with(p->name, "k_norm.weight")) {
         const double size = three ? 1.2 : 1.5 / sqrt(m->g.layer[layer].head_dim);
         draw(p, UNIFORM, 0.7 * size, 1.3 * size);
-    } else if (ends(p->name, "model.norm.weight")) {
+    } else if (ends_with(p->name, "model.norm.weight")) {
         draw(p, LOGNORMAL, 7, 0.3);
         p->mostly_negative = true;      /* the tied head then dislikes the token just read: no endless repetition */
     } else {
@@ -163,9 +158,9 @@ static void draw_vector(struct part *p, const struct model *m, int layer)
 
 static void draw_tower(struct part *p)
 {
-    if (ends(p->name, "put_min") || ends(p->name, "put_max"))
-        draw(p, CONSTANT, ends(p->name, "_min") ? -8 : 8, 0);
-    else if (p->ndim == 1 && !ends(p->name, "bias"))
+    if (ends_with(p->name, "put_min") || ends_with(p->name, "put_max"))
+        draw(p, CONSTANT, ends_with(p->name, "_min") ? -8 : 8, 0);
+    else if (p->ndim == 1 && !ends_with(p->name, "bias"))
         draw(p, LOGNORMAL, 1, 0.35);
     else
         draw(p, NORMAL, 0.1, 0);
@@ -440,15 +435,7 @@ static int by_name(const void *a, const void *b)
 
 static int put(struct outdir *d, const char *name, const char *text, size_t n, struct err *e)
 {
-    struct output *out = outdir_file(d, name, e);
-
-    if (!out)
-        return -1;
-    if (output_write(out, text, n, e)) {
-        output_abort(out);
-        return -1;
-    }
-    return output_commit(out, e);
+    return output_whole(outdir_file(d, name, e), text, n, e);
 }
 
 static int put_shard(struct outdir *d, const char *name, const struct model *m, const struct part *p, size_t n, struct err *e)
@@ -531,7 +518,7 @@ static int write_directory(struct model *m, uint64_t bytes, struct err *e)
 
 static bool is_stream(void)
 {
-    return !strcmp(opt.out, "-") || ends(opt.out, ".safetensors");
+    return !strcmp(opt.out, "-") || ends_with(opt.out, ".safetensors");
 }
 
 static void check_options(void)

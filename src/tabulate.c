@@ -102,12 +102,7 @@ static int write_plot_data(const char *dir, const struct doc *d, struct err *e)
         for (size_t k = i; k < d->n && !strcmp(d->table[k].key, t->key); k++)
             table_tsv(&b, &d->table[k]);
         char *path = xasprintf("%s/%s.tsv", dir, t->key);
-        struct output *out = output_open(path, false, e);
-        int rc = out ? output_write(out, b.data, b.n, e) : -1;
-        if (out && rc)
-            output_abort(out);
-        else if (out)
-            rc = output_commit(out, e);
+        int rc = output_whole(output_open(path, false, e), b.data, b.n, e);
         free(path);
         buf_free(&b);
         if (rc)
@@ -167,11 +162,11 @@ int main(int argc, char **argv)
         {"title", 0, OPT_STR, &c.title, "TEXT", "heading of the page (html, md)", 0, 0},
         {0}};
     const struct opt_spec spec = {
-        .usage = "[options] RESULT.json|DIR...\n       tabulate diff [--threshold PERCENT] A B",
+        .usage = "[options] RESULT.json|DIR...\ndiff [--threshold PERCENT] A B",
         .about = "Print the comparison tables of measured builds, each figure computed from the raw requests in the files.\n"
                  "diff compares two results or directories of them: exit 1 when a figure is worse by more than the threshold.",
         .opts = opts,
-        .examples = "  tabulate out/e2b-nano/text.json out/e2b-nano/emb4.json\n  tabulate --format html data/published > study.html",
+        .examples = "tabulate out/e2b-nano/text.json out/e2b-nano/emb4.json\ntabulate --format html data/published > study.html",
         .exits = "1 diff: something is worse; nothing is left after --where",
         .min_operands = 1, .max_operands = -1};
     struct err e = {0};

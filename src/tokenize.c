@@ -120,8 +120,8 @@ int main(int argc, char **argv)
         .about = "Turn each line {\"text\"} into {\"token_ids\"}, with --decode {\"token_ids\"} into {\"text\"}, with --render {\"messages\", …} into {\"rendered\"}.\n"
                  "Special tokens in the text are recognised, none is added.  A line's id is kept; a bad line gives {\"id\", \"error\"}.",
         .opts = opts,
-        .examples = "  echo '{\"text\": \"Hello, world!\"}' | tokenize --model MODEL\n"
-                    "  echo '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}' | tokenize --model MODEL --render",
+        .examples = "echo '{\"text\": \"Hello, world!\"}' | tokenize --model MODEL\n"
+                    "echo '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}' | tokenize --model MODEL --render",
         .exits = "65 also when one line was bad"};
     opt_parse(&spec, argc, argv);
     if (!model) opt_usage("--model is missing: name the model's directory");

@@ -26,6 +26,19 @@ programs() { examples "$@" | cut -d ' ' -f 1 | sort -u; }
     no_faults
 }
 
+@test "--help: every usage line names the program once, examples stand two columns in" {
+    local line
+    ARGS=()
+    for PROGRAM in $(programs); do
+        STDIN=/dev/null invoke --help
+        while IFS= read -r line; do
+            [[ $line =~ ^(usage:|\ {6})\ $PROGRAM\ [^\ ] && $line != *" $PROGRAM "*" $PROGRAM "* ]] || fault "usage line: $line"
+        done < <(sed '/^$/,$d' stdout)
+        while IFS= read -r line; do [[ $line = "  "[^\ ]* ]] || fault "example: $line"; done < <(sed -n '/^examples:$/,/^$/p' stdout | sed '1d;$d')
+    done
+    no_faults
+}
+
 @test "--version: 0, the version on stdout" {
     ARGS=()
     for PROGRAM in $(programs); do

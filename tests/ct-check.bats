@@ -313,6 +313,21 @@ unpack() { for t in weight_packed weight_scale weight_shape; do st drop "$1.$t" 
     holds '.ok and .against.exact_values == .against.values and (.against.per_tensor | length > 40)' <<<"$output"
 }
 
+@test "a matrix without rows is compared like any other" {
+    local part m=$L0.mlp.gate_proj
+    cp -r "$(build text e2b-nano)" b
+    for part in weight_packed:I32:0,0 weight_scale:BF16:0,1 weight_shape:I64:2; do
+        IFS=: read -r name dtype shape <<<"$part"
+        st drop $m.$name
+        st zeros $m.$name $dtype $shape
+    done
+    "$BIN/st-extract" --text-only "$(golden e2b-nano)" >text.st
+    "$TOOLS/st-mutate" text.st drop $m.weight
+    "$TOOLS/st-mutate" text.st zeros $m.weight_q4 U8 0,0,18
+    run -1 "$BIN/ct-check" --against text.st b
+    [[ $output = *"refused: $m.weight_packed: shape [0, 0], expected [128, 32]"* ]]
+}
+
 @test "what cannot be read: 65, 66" {
     cp -r "$(build text e2b-nano)" b
     run -65 "$BIN/ct-check" --against nowhere b

@@ -188,10 +188,13 @@ not json
 [1]
 {"id": "good", "prompt_ids": [2, 3], "max_tokens": 2}
 LINES
+    printf '{"id": "bytes", "prompt": "\xff"}\n' >> in
     run -65 --separate-stderr decode --model "$dir" < in
     printf '%s\n' "$output" > out
-    [ "$(wc -l < out)" = 15 ]
-    [ "$(jq -c 'select(.error) | .id' out | wc -l)" = 14 ]
+    [ "$(wc -l < out)" = 16 ]
+    [ "$(jq -c 'select(.error) | .id' out | wc -l)" = 15 ]
+    [[ $stderr = "gpu-decode: 15 of 16 lines failed; the first: line 1: "* ]]
+    answer_holds bytes '.error | test("invalid UTF-8")' out
     answer_holds good '.completion_tokens == 2' out
     answer_holds range '.error | test("1024")' out
     answer_holds temperature '.error | test("temperature")' out

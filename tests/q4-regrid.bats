@@ -78,6 +78,8 @@ data_of() {     # FILE TENSOR
         q4-regrid --only linears,ple,embed --scale-dtype $kind -j 1 < in.st > want
         cat in.st | q4-regrid --only embed,ple,linears --scale-dtype $kind -j 5 > got
         same_bytes want got
+        q4-regrid --only linears,ple,embed --scale-dtype $kind -j 0 < in.st > got
+        same_bytes want got
         for simd in scalar avx2 avx512; do
             run --separate-stderr q4-regrid --only linears,ple,embed --scale-dtype $kind --simd $simd -o got < in.st
             [ "$status" -eq 69 ] || { [ "$status" -eq 0 ] && same_bytes want got; }

@@ -75,6 +75,8 @@ names() { st_header "$1" | jq -r 'del(.__metadata__) | to_entries | sort_by(.val
         [[ $output == *"--rows: $r"* ]]
     done
     run -65 st-extract --rows nothing:0-1 "$dir"
+    run -64 st-extract --rows model.norm.weight:0-1 --rows model.norm.weight:1-2 "$dir"
+    [[ $output == *"--rows: model.norm.weight:1-2: its tensor is asked for twice: give one range that holds both" ]]
 }
 
 @test "--select is an extended regular expression on source names" {

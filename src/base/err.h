@@ -69,9 +69,9 @@ void *xreallocarray(void *p, size_t n, size_t size);
 void *xaligned(size_t alignment, size_t n);           /* n a multiple of it; for free() */
 char *xstrdup(const char *s);
 char *xstrndup(const char *s, size_t n);
-/* Does s match?  glibc's regexec says no when memory runs out; this dies. */
 /* regcomp of an extended expression that is only matched; dies when memory runs out, else 0 or what regerror explains. */
 int xregcomp(regex_t *re, const char *ere);
+/* Does s match?  glibc's regexec says no when memory runs out; this dies. */
 bool xregexec(const regex_t *re, const char *s);
 char *xasprintf(const char *fmt, ...) PRINTF_LIKE(1, 2);
 #endif

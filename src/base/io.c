@@ -567,6 +567,16 @@ void output_abort(struct output *out)
     output_free(out);
 }
 
+int output_whole(struct output *out, const void *buf, size_t n, struct err *e)
+{
+    if (!out)
+        return -1;
+    if (output_write(out, buf, n, e) == 0)
+        return output_commit(out, e);
+    output_abort(out);
+    return -1;
+}
+
 /* --- a directory that appears at once ------------------------------------------------------------------------------ */
 
 struct outdir {

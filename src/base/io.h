@@ -49,6 +49,8 @@ int output_write(struct output *out, const void *buf, size_t n, struct err *e) M
 int output_pass(struct output *out, struct input *in, uint64_t n, const char *what, struct err *e) MUST_CHECK;
 /* Flush, fsync (regular files and the name in its directory), rename, close.  Frees out in either case; an error leaves what was there before. */
 int output_commit(struct output *out, struct err *e) MUST_CHECK;
+/* These n bytes and no more, then commit; out NULL (it could not be opened: e says why) is -1. */
+int output_whole(struct output *out, const void *buf, size_t n, struct err *e) MUST_CHECK;
 void output_abort(struct output *out);  /* leaves nothing behind; NULL is fine */
 
 /* A directory that appears by one rename.  outdir_open makes a temporary sibling of DIR; outdir_file() makes files in it (their commit

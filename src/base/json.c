@@ -117,14 +117,19 @@ static char *repaired(const char *text, size_t n)
     return copy;
 }
 
-json_t *json_message(const char *msg)
+json_t *json_repaired(const char *text, size_t n)
 {
-    char *text = repaired(msg, strlen(msg));
-    json_t *s = json_string(text);
-    free(text);
+    char *copy = repaired(text, n);
+    json_t *s = json_stringn(copy, n);
+    free(copy);
     if (!s)
         die_msg(EXIT_BUG, "a repaired message is no UTF-8");
     return s;
+}
+
+json_t *json_message(const char *msg)
+{
+    return json_repaired(msg, strlen(msg));
 }
 
 struct jsonl {

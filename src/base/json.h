@@ -25,8 +25,9 @@ int json_get_real(const json_t *obj, const char *key, double def, double *out, c
 int json_get_bool(const json_t *obj, const char *key, bool def, bool *out, const char *where, struct err *e) MUST_CHECK;
 int json_get_str(const json_t *obj, const char *key, const char *def, const char **out, const char *where, struct err *e) MUST_CHECK;
 
-/* A string made of a message, which may quote bytes that are no UTF-8 (they become '?').  New reference, never NULL. */
+/* A string made of a message, or of n bytes that may hold U+0000: what is no UTF-8, a character cut at the end too, becomes '?'.  New reference, never NULL. */
 json_t *json_message(const char *msg);
+json_t *json_repaired(const char *text, size_t n);
 
 /* JSON Lines from stdin or a file: one value a line, empty lines skipped, lines of any length. */
 struct jsonl;

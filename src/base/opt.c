@@ -12,7 +12,6 @@
 
 #define MAX_OPTS 64
 
-
 static bool quiet, verbose;
 static const struct opt common[] = {
     {"help", 'h', OPT_FLAG, NULL, NULL, "print this and exit", 0, 0},

@@ -38,6 +38,7 @@ int stop_asked(bool until_eof, int ms)
     for (;;) {
         if (poll(p, 2, ms) <= 0) return STOP_NOT_YET;
         if (p[0].revents && read(pipe_ends[0], &sig, 1) == 1) return sig;
-        if (p[1].revents && read(0, dropped, sizeof dropped) <= 0 && errno != EINTR) return STOP_EOF;
+        ssize_t n = p[1].revents ? read(0, dropped, sizeof dropped) : 1;
+        if (n == 0 || (n < 0 && errno != EINTR)) return STOP_EOF;
     }
 }

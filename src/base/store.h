@@ -30,6 +30,5 @@ struct input *store_open(const struct store *s, const char *file, struct err *e)
 int store_list(const struct store *s, char ***names, size_t *n, struct err *e) MUST_CHECK;
 bool store_can_list(const struct store *s);
 /* A whole small file as JSON.  *v NULL and 0 when there is no such file. */
-
 int store_json(const struct store *s, const char *file, json_t **v, struct err *e) MUST_CHECK;
 #endif

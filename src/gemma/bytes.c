@@ -1,25 +1,20 @@
 #include "gemma/bytes.h"
 
 #include <string.h>
+#include "base/text.h"
 
 /* The stream's block of a recovered weight (quant/q4.h, which this module does not know): 18 bytes for 32 values. */
 enum { BLOCK_BYTES = 18, BLOCK_VALUES = 32 };
 
-static bool ends(const char *name, const char *end)
-{
-    const size_t n = strlen(name), k = strlen(end);
-    return n >= k && !strcmp(name + n - k, end);
-}
-
 /* Weights that the tensor holds: eight to a word when packed, 32 to a block when recovered, none in what only describes them. */
 static uint64_t params_of(const struct st_tensor *t)
 {
-    if (ends(t->name, ".weight_packed"))
+    if (ends_with(t->name, ".weight_packed"))
         return 8 * st_nelem(t);
-    if (ends(t->name, "_q4"))
+    if (ends_with(t->name, "_q4"))
         return st_nelem(t) / BLOCK_BYTES * BLOCK_VALUES;
-    if (ends(t->name, ".weight_scale") || ends(t->name, ".weight_shape") || ends(t->name, ".weight_zero_point") ||
-        ends(t->name, ".weight_g_idx") || ends(t->name, ".input_scale"))
+    if (ends_with(t->name, ".weight_scale") || ends_with(t->name, ".weight_shape") || ends_with(t->name, ".weight_zero_point") ||
+        ends_with(t->name, ".weight_g_idx") || ends_with(t->name, ".input_scale"))
         return 0;
     return st_nelem(t);
 }
@@ -27,9 +22,9 @@ static uint64_t params_of(const struct st_tensor *t)
 /* An int4 scale is 16 bits wide, that of an 8-bit row F32 (ct/scheme.h). */
 enum gemma_storage gemma_storage_of(const struct st_tensor *t)
 {
-    if (ends(t->name, ".weight_packed") || ends(t->name, "_q4"))
+    if (ends_with(t->name, ".weight_packed") || ends_with(t->name, "_q4"))
         return GEMMA_INT4;
-    if (ends(t->name, ".weight_scale"))
+    if (ends_with(t->name, ".weight_scale"))
         return t->dtype == ST_F32 ? GEMMA_8BIT : GEMMA_INT4;
     return t->dtype == ST_I8 || t->dtype == ST_F8_E4M3 ? GEMMA_8BIT : GEMMA_16BIT;
 }
@@ -42,7 +37,7 @@ static enum gemma_class class_of(const char *name)
 
 static double share_read(const struct gemma *g, const struct st_tensor *t, enum gemma_class cls, bool head_stored)
 {
-    if (ends(t->name, ".weight_shape") || gemma_is_dead(g, t->name))
+    if (ends_with(t->name, ".weight_shape") || gemma_is_dead(g, t->name))
         return 0;
     switch (cls) {
     case GC_EXPERTS:

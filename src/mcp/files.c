@@ -6,14 +6,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "base/io.h"
+#include "base/text.h"
 
 struct found { json_t *list, *paths; };         /* URI to path in paths */
-
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && !strcmp(text + n - m, end);
-}
 
 static const char *media_type(const char *name)
 {

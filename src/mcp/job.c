@@ -17,20 +17,13 @@
 
 void command_add(struct command *c, const char *fmt, ...)
 {
-    char *text;
-    struct buf b = BUF_INIT;
-    va_list ap, again;
+    struct buf text = BUF_INIT;
+    va_list ap;
     va_start(ap, fmt);
-    va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
+    buf_vprintf(&text, fmt, ap);
     va_end(ap);
-    if (n < 0) die_msg(EXIT_BUG, "an argument that cannot be printed");
-    buf_reserve(&b, (size_t)n + 1);
-    text = b.data;
-    vsnprintf(text, (size_t)n + 1, fmt, again);
-    va_end(again);
     c->argv = xreallocarray(c->argv, c->argc + 2, sizeof *c->argv);
-    c->argv[c->argc++] = text;
+    c->argv[c->argc++] = text.data;
     c->argv[c->argc] = NULL;
 }
 

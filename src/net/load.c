@@ -100,11 +100,12 @@ static int refuse_long(struct load *l, const json_t *v, struct err *e)
     const json_t *most = json_object_get(v, "max_tokens");
     if (!most) most = json_object_get(v, "max_completion_tokens");
     pthread_mutex_lock(&l->lock);
-    double seconds = json_number_value(most) / l->speed, limit = l->o->wire->plain_limit;
+    double speed = l->speed;
     pthread_mutex_unlock(&l->lock);
+    double seconds = json_number_value(most) / speed, limit = l->o->wire->plain_limit;
     if (!json_is_number(most) || seconds <= limit) return 0;
     return err_set(e, EXIT_DATA, "%.0f tokens would take about %.0f s at %.1f tokens a second, and a plain call ends after %.0f s: use --stream", json_number_value(most), seconds,
-        l->speed, limit);
+        speed, limit);
 }
 
 static void take_wire(struct load *l, struct slot *s, const json_t *v)
@@ -497,21 +498,10 @@ static void add_json(struct buf *b, const char *key, const json_t *v)
     free(text);
 }
 
-/* A server's words may be no UTF-8, or cut inside a character: then what is not ASCII becomes '?'. */
-static json_t *text_json(const char *s, size_t n)
-{
-    json_t *v = json_stringn(s, n);
-    if (v) return v;
-    char *ascii = xmalloc(n + 1);
-    for (size_t i = 0; i < n; i++) ascii[i] = (unsigned char)s[i] < 0x80 ? s[i] : '?';
-    v = json_stringn(ascii, n);
-    free(ascii);
-    return v;
-}
-
+/* A server's words may be no UTF-8, or cut inside a character. */
 static void add_text(struct buf *b, const char *key, const char *s, size_t n)
 {
-    json_t *v = s ? text_json(s, n) : NULL;
+    json_t *v = s ? json_repaired(s, n) : NULL;
     add_json(b, key, v);
     json_decref(v);
 }
@@ -537,7 +527,7 @@ static void add_answer(struct buf *b, const struct slot *s)
     if (s->e.code) add_text(b, "error", s->e.msg, strlen(s->e.msg));
     else add_text(b, "text", a->choices && a->text[0].data ? a->text[0].data : "", a->choices ? a->text[0].n : 0);
     for (size_t i = 0; i < a->choices && a->choices > 1 && !s->e.code; i++) {   /* n > 1: all of them */
-        json_t *v = text_json(a->text[i].data ? a->text[i].data : "", a->text[i].n);
+        json_t *v = json_repaired(a->text[i].data ? a->text[i].data : "", a->text[i].n);
         char *text = json_text(v, false);
         buf_printf(b, "%s%s%s", i ? "," : ",\"texts\":[", text, i + 1 == a->choices ? "]" : "");
         free(text);

@@ -5,6 +5,7 @@
 #include <time.h>
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "net/http.h"
 
 #define HEAD_BYTES ((uint64_t)32 << 10)     /* read with the first request for a file: small files whole, most of a header */
@@ -351,6 +352,11 @@ static int set_token(struct remote *r, struct err *e)
     return bad;
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
 static int take_listing(struct remote *r, const char *repo, const char *body, size_t n, char **commit, struct err *e)
 {
     json_t *v = json_parse(body, n, r->label, e), *sib;
@@ -370,6 +376,8 @@ static int take_listing(struct remote *r, const char *repo, const char *body, si
         if (name && !strchr(name, '/'))
             r->listing[r->n_listing++] = xstrdup(name);
     }
+    if (r->n_listing > 1)
+        qsort(r->listing, r->n_listing, sizeof *r->listing, by_name);
     json_decref(v);
     return bad;
 }
@@ -431,7 +439,7 @@ static int open_web(struct remote *r, const char *url, struct err *e)
     while (n > 8 && url[n - 1] == '/')
         n--;
     char *whole = xstrndup(url, n), *slash = strrchr(whole, '/');
-    if (n > 12 && strcmp(whole + n - 12, ".safetensors") == 0) {
+    if (ends_with(whole, ".safetensors")) {
         r->lone = xstrdup(slash + 1);
         *slash = 0;
     }
@@ -540,8 +548,9 @@ static void chunk_done(void *arg, const struct http_reply *reply, const struct e
         if (++c->tries > r->retries)
             err_set(&r->fault, EXIT_TEMPFAIL, "%s: %s: %s: tried %d times: try again later", r->label, f->name,
                     e->code ? e->msg : "the answer is incomplete or refused for now", c->tries);
-        note_msg("%s: %s: at %llu: %s: going on from there", r->label, f->name, (unsigned long long)(c->begin + c->have),
-                 e->code ? e->msg : "incomplete or refused for now");
+        else
+            note_msg("%s: %s: at %llu: %s: going on from there", r->label, f->name, (unsigned long long)(c->begin + c->have),
+                     e->code ? e->msg : "incomplete or refused for now");
         c->not_before = clock_seconds() + pause_of(reply, c->tries);
     } else
         (void)refused(r, f->name, status, &r->fault);

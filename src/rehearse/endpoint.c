@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/clock.h"
+#include "base/text.h"
 #include "rehearse/container.h"
 #include "rehearse/faults.h"
 #include "rehearse/logs.h"
@@ -183,8 +184,7 @@ static char *model_directory(const struct world *w, const json_t *ep, bool *tar)
     if (!*uri) uri = text(model(ep), "ModelDataUrl");
     if (!*uri && !strncmp(name, "s3://", 5)) uri = name;
     if (*uri) {
-        size_t n = strlen(uri);
-        *tar = n > 7 && !strcmp(uri + n - 7, ".tar.gz");
+        *tar = ends_with(uri, ".tar.gz");
         return s3_path(w, uri);
     }
     return *name && w->hub && !strstr(name, "..") ? xasprintf("%s/%s", w->hub, name) : NULL;

@@ -230,13 +230,7 @@ static bool make_parent(struct call *c, const char *path)
 static bool write_file(struct call *c, const char *path, const char *p, size_t n)
 {
     struct err e = {0};
-    if (!make_parent(c, path)) return false;
-    struct output *out = output_open(path, false, &e);
-    if (out && output_write(out, p, n, &e)) {
-        output_abort(out);
-        out = NULL;
-    }
-    return (out && !output_commit(out, &e)) || failed(c, &e);
+    return make_parent(c, path) && (!output_whole(output_open(path, false, &e), p, n, &e) || failed(c, &e));
 }
 
 /* What is known of an object beyond its file; NULL for a file that came otherwise, or has changed since. */

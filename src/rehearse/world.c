@@ -137,10 +137,7 @@ int world_save(struct world *w, struct err *e)
 {
     if (!w->dirty) return 0;
     char *path = xasprintf("%s/state.json", w->dir), *text = json_text(w->state, false);
-    struct output *out = output_open(path, false, e);
-    int rc = !out ? -1 : output_write(out, text, strlen(text), e);
-    if (rc) output_abort(out);
-    else rc = output_commit(out, e);
+    int rc = output_whole(output_open(path, false, e), text, strlen(text), e);
     if (!rc) w->dirty = false;
     free(text);
     free(path);

@@ -45,9 +45,7 @@ json_t *error_json(int status, const char *message)
     size_t n = strspn(message, "abcdefghijklmnopqrstuvwxyz_.[]0123456789");
     bool field = n && message[n] == ':' && message[0] >= 'a';
     json_t *param = field ? json_stringn(message, n) : json_null();
-    json_t *text = json_string(message);
-    return json_pack("{s:{s:o,s:s,s:o,s:i}}", "error", "message", text ? text : json_string("invalid request"), "type", error_type(status), "param", param,
-        "code", status);
+    return json_pack("{s:{s:o,s:s,s:o,s:i}}", "error", "message", json_message(message), "type", error_type(status), "param", param, "code", status);
 }
 
 void error_answer(struct exchange *x, int status, const struct err *e)

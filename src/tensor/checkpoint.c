@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "base/json.h"
+#include "base/text.h"
 #include "tensor/nameindex.h"
 
 #define INDEX "model.safetensors.index.json"
@@ -41,8 +42,7 @@ static int files_of_index(const struct store *place, json_t *root, struct ckpt_f
 
 static bool is_weights(const char *name)
 {
-    size_t n = strlen(name);
-    return n > 12 && name[0] != '.' && strcmp(name + n - 12, ".safetensors") == 0;
+    return name[0] != '.' && ends_with(name, ".safetensors");
 }
 
 /* Without an index: the one file, or all there are. */

@@ -1,5 +1,6 @@
 /* base: the thread pool, buffers, the first error wins, control characters, JSON Lines of any length, unfinished files however many. */
 #include <assert.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,6 +14,8 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/par.h"
+#include "base/stop.h"
+#include "base/text.h"
 
 static void count_item(void *arg, size_t i)
 {
@@ -172,6 +175,35 @@ static void unfinished_files_go(void)
     puts("unfinished files and their directory go, however many, on a signal too; what was finished stays");
 }
 
+/* That an earlier call was interrupted must not hide the end of stdin, nor an alarm be needed to see it. */
+static void end_of_stdin_is_seen(void)
+{
+    int pipe_ends[2];
+    assert(pipe(pipe_ends) == 0 && dup2(pipe_ends[0], 0) == 0);
+    close(pipe_ends[1]);
+    stop_catch(false);
+    alarm(10);
+    errno = EINTR;
+    assert(stop_asked(true, 1000) == STOP_EOF);
+    alarm(0);
+    puts("the end of stdin asks a server to stop, whatever errno was");
+}
+
+static void text_is_repaired(void)
+{
+    json_t *v = json_repaired("a\xff\0\xc3\xa4\xc3", 6);
+    assert(json_string_length(v) == 6 && memcmp(json_string_value(v), "a?\0\xc3\xa4?", 6) == 0);
+    json_decref(v);
+    puts("what is no UTF-8 becomes '?', and nothing else does");
+}
+
+static void ends_are_told(void)
+{
+    assert(ends_with("a.json", ".json") && ends_with(".json", ".json") && ends_with("x", ""));
+    assert(!ends_with("json", ".json") && !ends_with("a.jsonl", ".json") && !ends_with("", "a"));
+    puts("the end of a name is told");
+}
+
 int main(void)
 {
     every_item_runs_once();
@@ -181,5 +213,8 @@ int main(void)
     sha256_is_the_standard_one();
     lines_of_any_length();
     unfinished_files_go();
+    text_is_repaired();
+    ends_are_told();
+    end_of_stdin_is_seen();
     return 0;
 }
