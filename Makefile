@@ -180,7 +180,7 @@ $(BUILD)/tools/shim.so: tests/faults/shim.c
 .PHONY: test tests-built layers
 ## test: unit tests and all bats suites; T=REGEX picks suites, CONFIG=asan or tsan runs them under a sanitizer, FAULTS_EVERY=1 lets every single call fail
 test: tests-built
-	@Q4CONFIG=$(CONFIG) Q4BIN=$(abspath $(BIN)) Q4BUILD=$(abspath $(BUILD)) tests/run '$(value T)'
+	@Q4CONFIG=$(CONFIG) Q4BIN="$(abspath $(BIN))" Q4BUILD="$(abspath $(BUILD))" tests/run '$(value T)'
 
 # tests/fuzz/NAME.c: a libFuzzer target; make test replays tests/fuzz/corpus/NAME through it, make fuzz searches.
 FUZZ := $(sort $(filter-out replay,$(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/*.c))))

@@ -2,7 +2,7 @@
 # Included by the Makefile; where only this is installed it stands alone: make -f PREFIX/share/q4sweep/sweep.mk sweep, or q4sweep sweep.
 #
 #   make sweep                                     a small synthetic Gemma 4 E2B, builds text and emb4
-#   make sweep MODEL=DIR BUILDS="text emb4"        a checkpoint on disk
+#   make sweep MODEL=DIR BUILDS="text emb4"        a checkpoint on disk, one safetensors file, hf://ORG/NAME or an http(s):// place
 #   make sweep SERVER='vllm serve {build} --port {port}'   served by any OpenAI-compatible server, or SERVER=URL; beside gpu-serve's rows
 #   make sweep TARGET=rehearsal FAULTS="capacity:us-east-2 lag:30m" REGION=us-east-2,us-west-2     the cloud's sweep on this machine
 #   make sweep RUN=slurm JOB_GPUS=1                each chain a job of its own on a Slurm cluster (pipelines/slurm says more)
@@ -24,7 +24,7 @@ BUILDS ?= text emb4
 TARGET ?= local
 OUT ?= out
 SERVER ?=
-export OUT TARGET REPACK SERVE MEASURE SERVER
+export MODEL OUT TARGET REPACK SERVE MEASURE SERVER
 RUN ?=
 # The limit of a chain's time as a Slurm job: an endpoint may take hours to come up, and what is left of it then is deleted.
 JOB_TIME ?= $(if $(filter rehearsal sagemaker,$(TARGET)),6:00:00,8:00:00)
@@ -37,12 +37,12 @@ SWEEP_PROGRAMS := st-extract q4-regrid emb-untie ct-pack ct-check gpu-decode gpu
 RECIPES := $(filter-out chain measure pair report publish status card slurm,$(notdir $(shell find $(HERE)/pipelines -maxdepth 1 -type f -perm -u+x)))
 TARGETS := $(notdir $(wildcard $(HERE)/pipelines/targets/*))
 # Shell text, expanded when a recipe runs: st-synth is built by then.  Another st-synth may make another model: another directory.
-SWEEP_MODEL = $(or $(MODEL),$(OUT)/source/$$(sha256sum <$(BIN)/st-synth | cut -c 1-16)/e2b-nano)
+SWEEP_MODEL = $${MODEL:-$$OUT/source/$$(sha256sum <"$(BIN)/st-synth" | cut -c 1-16)/e2b-nano}
 
 .PHONY: sweep sweep-source $(BUILDS:%=sweep-%)
 ## sweep: repack, check, serve and measure builds, print the table; MODEL=DIR BUILDS="text emb4" TARGET=local
 sweep: $(BUILDS:%=sweep-%)
-	@dir=$(OUT)/$$(basename "$(SWEEP_MODEL)" .safetensors); done=(); failed=; as=; \
+	@. "$(HERE)/pipelines/model.bash"; dir=$$OUT/$$(model_label "$(SWEEP_MODEL)"); done=(); failed=; as=; \
 	if [ -n "$$SERVER" ]; then as=@$$($(HERE)/pipelines/targets/server name); fi; \
 	for build in $(BUILDS); do \
 	    if [ -n "$$as" ] && [ -e "$$dir/$$build.json" ]; then done+=("$$dir/$$build.json"); fi; \
@@ -59,10 +59,10 @@ ifeq ($(RUN),slurm)
 $(BUILDS:%=sweep-%): sweep-jobs
 .PHONY: sweep-jobs
 sweep-jobs: sweep-source
-	-@exec setpriv --pdeathsig TERM -- env Q4BIN=$(abspath $(BIN)) $(HERE)/pipelines/slurm "$(SWEEP_MODEL)" $(BUILDS)
+	-@exec setpriv --pdeathsig TERM -- env Q4BIN="$(abspath $(BIN))" $(HERE)/pipelines/slurm "$(SWEEP_MODEL)" $(BUILDS)
 else
 $(BUILDS:%=sweep-%): sweep-%: sweep-source
-	-@exec setpriv --pdeathsig TERM -- env Q4BIN=$(abspath $(BIN)) $(HERE)/pipelines/chain "$(SWEEP_MODEL)" $*
+	-@exec setpriv --pdeathsig TERM -- env Q4BIN="$(abspath $(BIN))" $(HERE)/pipelines/chain "$(SWEEP_MODEL)" $*
 endif
 
 sweep-source: $(SWEEP_PROGRAMS:%=$(BIN)/%) $(if $(MODEL),,$(BIN)/st-synth)
@@ -70,18 +70,18 @@ sweep-source: $(SWEEP_PROGRAMS:%=$(BIN)/%) $(if $(MODEL),,$(BIN)/st-synth)
 	    echo "sweep: no build $$build: there are: $(sort $(RECIPES))" >&2; exit 64 ;; esac; done
 	@case " $(TARGETS) " in *" $(TARGET) "*) ;; *) echo "sweep: no target $(TARGET): there are: $(sort $(TARGETS))" >&2; exit 64 ;; esac
 	@case "$(RUN)" in '' | slurm) ;; *) echo "sweep: RUN=$(RUN): expected slurm, or nothing for this machine" >&2; exit 64 ;; esac
-	@model="$(SWEEP_MODEL)"; if [ ! -e "$$model" ]; then \
-	    if [ -n "$(MODEL)" ]; then echo "sweep: $$model: no such checkpoint" >&2; exit 66; fi; \
+	@. "$(HERE)/pipelines/model.bash"; model="$(SWEEP_MODEL)"; if ! model_is_remote "$$model" && [ ! -e "$$model" ]; then \
+	    if [ -n "$$MODEL" ]; then echo "sweep: $$model: no such checkpoint" >&2; exit 66; fi; \
 	    mkdir -p "$$(dirname "$$model")"; $(BIN)/st-synth --size e2b -o "$$model"; fi
 
 .PHONY: pair
 ## pair: two builds up at the same time, measured in turns; MODEL=DIR BUILDS="text emb4"
 pair: sweep-source
-	@exec setpriv --pdeathsig TERM -- env Q4BIN=$(abspath $(BIN)) $(HERE)/pipelines/pair "$(SWEEP_MODEL)" $(BUILDS)
+	@exec setpriv --pdeathsig TERM -- env Q4BIN="$(abspath $(BIN))" $(HERE)/pipelines/pair "$(SWEEP_MODEL)" $(BUILDS)
 
 RESULTS ?= $(HERE)/data/published $(HERE)/data/published/single
 TITLE ?= $(if $(filter data/published %/data/published,$(RESULTS)),The published study: Gemma 4 on one L4,Measured builds)
 .PHONY: report
 ## report: RESULTS="FILE|DIR ..." as one page, out/report/report.html, and report.md; the published study without RESULTS
 report: $(BIN)/tabulate
-	@Q4BIN=$(abspath $(BIN)) $(HERE)/pipelines/report --title "$(TITLE)" -o $(OUT)/report $(RESULTS)
+	@Q4BIN="$(abspath $(BIN))" $(HERE)/pipelines/report --title "$(TITLE)" -o "$$OUT/report" $(RESULTS)

@@ -16,7 +16,7 @@ setup() {
 project() {
     mkdir -p bin pipelines/targets
     cp "$BIN/st-extract" "$BIN/tabulate" bin/
-    cp "$ROOT"/pipelines/{chain,measure,recipe.bash} pipelines/
+    cp "$ROOT"/pipelines/{chain,measure,recipe.bash,model.bash} pipelines/
     cp "$ROOT"/pipelines/targets/{local,server} pipelines/targets/
     cp -r "$ROOT"/{data,sweep.mk} .
     printf '%s\n' 'SHELL := bash' '.SHELLFLAGS := -eu -o pipefail -c' 'BIN := bin' 'include sweep.mk' >Makefile
@@ -129,6 +129,26 @@ no_litter() { [ -z "$(find out -name '*.part*' -o -name '.*.state')" ]; }
     printf '\001' | dd of=m/model.safetensors bs=1 seek="$(($(stat -c %s m/model.safetensors) - 1))" conv=notrunc status=none
     make sweep MODEL=m BUILDS=text
     [ "$(calls)" = " 1 check 1 repack 1 up " ]
+}
+
+@test "any name of a model and of OUT; a model that is the current directory goes by its name" {
+    local name="a model's \"dir\"" out="$PWD/my results/of today"
+    bin/st-synth "$name"
+    run -0 --separate-stderr make sweep MODEL="$name/" BUILDS=text OUT="$out"
+    [[ $output == *"### a model's \"dir\""*"| text | 500.0 |"* ]]
+    [ -e "$out/$name/text.json" ]
+    [ "$(cat "$out/$name/table.md")" = "$output" ]
+    run -0 --separate-stderr make -f "$PWD/Makefile" -I "$PWD" -C "$name" sweep MODEL=. BUILDS=text OUT="$out" BIN="$PWD/bin" HERE="$PWD"
+    [ "$(grep -c repack calls.log)" = 1 ]
+}
+
+@test "a directory of any name holds the project" {
+    local here=$PWD
+    mkdir "$here/my projects"
+    cp -r bin pipelines data Makefile sweep.mk "my projects"
+    cd "my projects"
+    run -0 --separate-stderr make sweep BUILDS=text
+    [[ $output == *"### e2b-nano"*"| text | 500.0 |"* ]]
 }
 
 @test "a failed build does not stop the others; make fails at the end and the table has the rest" {
@@ -291,6 +311,25 @@ F
     # int4 embeddings are smaller than 16-bit ones
     [ "$(jq .weights.bytes_by_class.ple out/e2b-nano/emb4.json)" -lt "$(jq .weights.bytes_by_class.ple out/e2b-nano/text.json)" ]
     ! pgrep -f "gpu-serve --model $PWD/out" || false
+}
+
+@test "real: a remote model is swept as the local one, and is called by the end of its address" {
+    need_program st-synth st-extract q4-regrid emb-untie ct-pack ct-check gpu-serve gpu-decode sm-invoke tabulate
+    local url hold
+    mkdir www
+    cp -r "$(model e2b)" www/tiny
+    exec {hold}> >(exec "$TOOLS/range-server" www/tiny >url 3>&-)
+    for _ in $(seq 100); do [ ! -s url ] || break; sleep 0.05; done
+    url=$(cat url)/tiny
+    for model in "$url/" "$PWD/www/tiny"; do
+        run -0 --separate-stderr make --no-print-directory -C "$ROOT" CONFIG="$Q4CONFIG" OUT="$PWD/out${model:0:4}" MODEL="$model" BUILDS=emb4 \
+            MEASURE='--parts replies --repeats 1 --short 2 --long 4' sweep
+        [[ $output == *"### tiny"*"| emb4 |"* ]]
+    done
+    same_bytes outhttp/tiny/emb4.build/model.safetensors "out${PWD:0:4}/tiny/emb4.build/model.safetensors"
+    run -2 --separate-stderr make --no-print-directory -C "$ROOT" CONFIG="$Q4CONFIG" OUT="$PWD/out" MODEL="$url/none.safetensors" BUILDS=emb4 sweep
+    [[ $stderr == *"st-extract: $url/none.safetensors: none.safetensors: there is no such file"* && $stderr != *q4-regrid* ]]      # no key, no step
+    exec {hold}>&-
 }
 
 @test "real: make pair measures two builds that are up together, and stops both" {
