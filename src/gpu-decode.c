@@ -108,6 +108,7 @@ static int name_tensors(struct line *l, const struct request *r, const char *id,
     char *logits = xasprintf("logits.%s", id), *decode = xasprintf("decode.%s", id);
     int failed = 0;
 
+    /* Two lines share all of these names or none: what fails, fails at the first. */
     if (job.logits)
         failed = record_tensor(job.logits, logits, r->n_ids, (size_t)g->vocab, &l->logits, e) ||
             record_tensor(job.logits, decode, (size_t)r->max_tokens, (size_t)g->vocab, &l->decode, e);
@@ -133,10 +134,12 @@ static int watch(struct line *l, const struct request *r, struct err *e)
     char *id = id_text(l->id);
     const int failed = name_tensors(l, r, id, e);
     free(id);
+    if (failed)
+        return -1;
     l->prompt = (long)r->n_ids;
     l->watch = (struct engine_watch){l, job.logits ? keep_logits : NULL, job.trace ? keep_hidden : NULL};
     gen_watch(l->gen, &l->watch);
-    return failed ? -1 : 0;
+    return 0;
 }
 
 /* A line that failed leaves no tensors. */
@@ -164,13 +167,15 @@ static void fail_line(struct line *l, const struct err *e)
 
 static int begin(struct line *l, const json_t *request, struct err *e)
 {
-    const json_t *id = json_object_get(request, "id");
+    const json_t *id = json_object_get(request, "id"), *n = json_object_get(request, "n");
     struct request r;
 
     if (id && !json_is_null(id) && !json_is_string(id) && !json_is_integer(id))
         return err_set(e, EXIT_DATA, "id: neither a string nor an integer");
     if (id)                     /* in place of the null singleton, which is not counted */
         l->id = json_incref((json_t *)id);
+    if (n && !json_is_null(n) && json_number_value(n) != 1)
+        return err_set(e, EXIT_DATA, "n: only 1 is supported: give each completion its own line and seed");
     if (request_parse(&r, job.engine, request, e))
         return -1;
     l->gen = gen_new(job.engine, &r);

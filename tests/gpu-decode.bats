@@ -200,6 +200,17 @@ LINES
     answer_holds temperature '.error | test("temperature")' out
 }
 
+@test "a line that is refused for its id leaves the tensors of the others" {
+    dir=$(golden gemma3-nano)
+    printf '%s\n' '{"id": "a", "prompt_ids": [2, 3], "max_tokens": 2}' '{"id": "b", "prompt_ids": [2, 4, 5], "max_tokens": 1}' \
+        '{"id": "a", "prompt_ids": [9], "max_tokens": 1}' '{"id": "c", "prompt_ids": [6], "max_tokens": 1}' > in
+    run -65 --separate-stderr decode --model "$dir" --logits l --trace t < in
+    [[ $stderr = *"1 of 4 lines failed; the first: line 3: logits.a would be written twice"* ]]
+    st-extract --json l | jq -r '"\(.name) \(.shape | tostring)"' | sort > names
+    printf '%s\n' 'decode.a [2,1024]' 'decode.b [1,1024]' 'decode.c [1,1024]' 'logits.a [2,1024]' 'logits.b [3,1024]' 'logits.c [1,1024]' | diff - names
+    [ "$(st-extract --json t | jq -r .name | grep -c '^hidden\.a\.')" = "$(st-extract --json t | jq -r .name | grep -c '^hidden\.b\.')" ]
+}
+
 @test "a prompt longer than the context is refused, one that fits is cut at its end" {
     dir=$(golden gemma3-nano)
     printf '%s\n' '{"id": 1, "prompt_ids": [2, 3, 4, 5, 6, 7, 8, 9]}' '{"id": 2, "prompt_ids": [2, 3, 4], "max_tokens": 100, "ignore_eos": true}' > in

@@ -33,6 +33,10 @@ token 1024 (number 1) is not in the model's table of 1024 <- {"prompt_ids":[2,10
 65 tokens leave no room in a context of 64: shorten it <- {"prompt_ids":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]}
 request: not a JSON object <- [2]
 id: neither a string nor an integer <- {"id":[],"prompt_ids":[2]}
+n: only 1 is supported: give each completion its own line and seed <- {"prompt_ids":[2],"n":2}
+frequency_penalty: only 0 is supported <- {"prompt_ids":[2],"frequency_penalty":0.5}
+stop_token_ids: that is not done here: leave it out <- {"prompt_ids":[2],"stop_token_ids":[7]}
+no error <- {"prompt_ids":[2],"max_tokens":1,"n":1,"stop_token_ids":[],"frequency_penalty":0,"use_beam_search":false,"response_format":{"type":"text"},"best_of":1,"echo":false}
 TABLE
     lines_refused gpu-decode -q --device cpu --model "$dir" --logits l <<'TABLE'
 no error <- {"id":"a","prompt_ids":[2],"max_tokens":1}

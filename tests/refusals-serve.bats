@@ -33,7 +33,7 @@ bodies_refused() {      # STATUS PATH [CONTENT-TYPE]
     serve "$(model gemma3)" --batch 1 --max-queue 0 --kv-tokens 100
     bodies_refused 400 /v1/completions <<'TABLE'
 presence_penalty: only 0 is supported <- {"prompt":"x","presence_penalty":1}
-suffix: this server does not do that: leave it out <- {"prompt":"x","suffix":"y"}
+suffix: that is not done here: leave it out <- {"prompt":"x","suffix":"y"}
 response_format: only {"type":"text"} is supported <- {"prompt":"x","response_format":{"type":"json_object"}}
 best_of: only 1 is supported <- {"prompt":"x","best_of":2}
 echo: only false is supported <- {"prompt":"x","echo":true}

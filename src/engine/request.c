@@ -269,6 +269,40 @@ static int prompt(struct request *r, const struct engine *en, const json_t *obj,
     return 0;
 }
 
+/* --- what is not done ------------------------------------------------------------------------------------------------ */
+
+/* A value that asks for nothing. */
+static bool idle(const json_t *v)
+{
+    return !v || json_is_null(v) || json_is_false(v) || (json_is_array(v) && json_array_size(v) == 0);
+}
+
+/* Asking for what is not done here must not look as if it were done. */
+static int refuse_unsupported(const json_t *obj, struct err *e)
+{
+    static const char *const zero[] = {"presence_penalty", "frequency_penalty", NULL};
+    static const char *const absent[] = {"suffix", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "functions", "stop_token_ids",
+        "bad_words", "allowed_token_ids", "prompt_logprobs", "truncate_prompt_tokens", "use_beam_search", NULL};
+
+    for (int i = 0; zero[i]; i++) {
+        const json_t *v = field(obj, zero[i]);
+        if (v && (!json_is_number(v) || json_number_value(v) != 0))
+            return err_set(e, EXIT_DATA, "%s: only 0 is supported", zero[i]);
+    }
+    for (int i = 0; absent[i]; i++)
+        if (!idle(json_object_get(obj, absent[i])))
+            return err_set(e, EXIT_DATA, "%s: that is not done here: leave it out", absent[i]);
+    const json_t *format = field(obj, "response_format"), *best = field(obj, "best_of");
+    const char *type = json_string_value(json_object_get(format, "type"));
+    if (format && (!type || strcmp(type, "text")))
+        return err_set(e, EXIT_DATA, "response_format: only {\"type\":\"text\"} is supported");
+    if (best && json_integer_value(best) != 1)
+        return err_set(e, EXIT_DATA, "best_of: only 1 is supported");
+    if (json_is_true(json_object_get(obj, "echo")))
+        return err_set(e, EXIT_DATA, "echo: only false is supported");
+    return 0;
+}
+
 /* --- the whole ------------------------------------------------------------------------------------------------------- */
 
 int request_parse(struct request *r, const struct engine *en, const json_t *obj, struct err *e)
@@ -278,7 +312,7 @@ int request_parse(struct request *r, const struct engine *en, const json_t *obj,
         return err_set(e, EXIT_DATA, "request: not a JSON object");
     if (lengths(r, obj, e) || sampling(r, engine_model(en)->vocab, obj, e) || logprobs(r, obj, e) || stops(r, en, obj, e) ||
         flag(obj, "ignore_eos", &r->ignore_eos, e) || flag(obj, "skip_special_tokens", &r->skip_special, e) ||
-        flag(obj, "include_stop_str_in_output", &r->include_stop, e) || prompt(r, en, obj, e)) {
+        flag(obj, "include_stop_str_in_output", &r->include_stop, e) || refuse_unsupported(obj, e) || prompt(r, en, obj, e)) {
         request_free(r);
         return -1;
     }

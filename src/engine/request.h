@@ -8,6 +8,7 @@
  *   temperature 0…100, default 0 = greedy; top_k (0 or -1 = off); top_p (0,1]; min_p [0,1]; repetition_penalty (0,100]; seed, default 0;
  *   logit_bias {"id": -100…100}; logprobs (true with top_logprobs 0…20, or a number 0…20); ignore_eos; stop (a string or up to 16 of
  *   them); include_stop_str_in_output; skip_special_tokens (default true); with messages all that chat_render() takes.
+ * Fields of OpenAI's and vLLM's that are not done here (presence_penalty, response_format, stop_token_ids, guided_json …) are refused when they ask for anything.
  * Other fields are the caller's (id, model, stream, n, user …) and are left alone.
  * Prompts that are empty, too long for the context, not UTF-8, or with ids that the model has no embedding for are refused.
  */

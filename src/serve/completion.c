@@ -59,28 +59,6 @@ void error_answer(struct exchange *x, int status, const struct err *e)
 
 /* --- the body's own fields ------------------------------------------------------------------------------------------ */
 
-/* Asking for what is not done here must not look as if it were done. */
-static int refuse_unsupported(const json_t *body, struct err *e)
-{
-    static const char *const zero[] = {"presence_penalty", "frequency_penalty", NULL};
-    static const char *const absent[] = {"suffix", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "functions", NULL};
-    for (int i = 0; zero[i]; i++) {
-        const json_t *v = json_object_get(body, zero[i]);
-        if (v && !json_is_null(v) && (!json_is_number(v) || json_number_value(v) != 0))
-            return err_set(e, EXIT_DATA, "%s: only 0 is supported", zero[i]);
-    }
-    for (int i = 0; absent[i]; i++) {
-        const json_t *v = json_object_get(body, absent[i]);
-        if (v && !json_is_null(v)) return err_set(e, EXIT_DATA, "%s: this server does not do that: leave it out", absent[i]);
-    }
-    const json_t *format = json_object_get(body, "response_format"), *best = json_object_get(body, "best_of");
-    const char *type = json_string_value(json_object_get(format, "type"));
-    if (format && !json_is_null(format) && (!type || strcmp(type, "text"))) return err_set(e, EXIT_DATA, "response_format: only {\"type\":\"text\"} is supported");
-    if (best && !json_is_null(best) && json_integer_value(best) != 1) return err_set(e, EXIT_DATA, "best_of: only 1 is supported");
-    if (json_is_true(json_object_get(body, "echo"))) return err_set(e, EXIT_DATA, "echo: only false is supported");
-    return 0;
-}
-
 static int stream_fields(struct completion *c, const json_t *body, struct err *e)
 {
     const json_t *options = json_object_get(body, "stream_options");
@@ -103,7 +81,7 @@ static int own_fields(struct completion *c, const json_t *body, struct err *e)
     if (n < 1 || n > API_CHOICES_MAX) return err_set(e, EXIT_DATA, "n: expected 1 to %d, found %lld", API_CHOICES_MAX, n);
     c->per_prompt = (size_t)n;
     if (json_get_bool(body, "return_token_ids", false, &c->ids, "request", e)) return -1;
-    return stream_fields(c, body, e) || refuse_unsupported(body, e) ? -1 : 0;
+    return stream_fields(c, body, e);
 }
 
 /* A completion's `prompt` may be one string or list of ids, or a list of them.  New references to bodies with one prompt each. */
