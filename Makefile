@@ -268,7 +268,7 @@ uninstall:
 deb: all
 	@packaging/deb
 
-## layers: check that includes only point up the list of modules (design, section 3)
+## layers: check that includes only point up the list of modules (docs/architecture.md)
 layers:
 	@tests/layers.sh
 

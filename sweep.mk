@@ -69,6 +69,7 @@ sweep-source: $(SWEEP_PROGRAMS:%=$(BIN)/%) $(if $(MODEL),,$(BIN)/st-synth)
 	@for build in $(BUILDS); do case " $(RECIPES) " in *" $$build "*) ;; *) \
 	    echo "sweep: no build $$build: there are: $(sort $(RECIPES))" >&2; exit 64 ;; esac; done
 	@case " $(TARGETS) " in *" $(TARGET) "*) ;; *) echo "sweep: no target $(TARGET): there are: $(sort $(TARGETS))" >&2; exit 64 ;; esac
+	@if [ "$(TARGET)" = sagemaker ] && [ -z "$$SERVER" ]; then $(HERE)/pipelines/targets/sagemaker ready; fi
 	@case "$(RUN)" in '' | slurm) ;; *) echo "sweep: RUN=$(RUN): expected slurm, or nothing for this machine" >&2; exit 64 ;; esac
 	@. "$(HERE)/pipelines/model.bash"; model="$(SWEEP_MODEL)"; if ! model_is_remote "$$model" && [ ! -e "$$model" ]; then \
 	    if [ -n "$$MODEL" ]; then echo "sweep: $$model: no such checkpoint" >&2; exit 66; fi; \

@@ -46,8 +46,14 @@ hold() {        # NAME UNTIL_EOF MODEL [OPTION]...
     if $until_eof; then exec cat >/dev/null; else exec sleep infinity; fi
 }
 
+said=0          # bytes of the log that were shown
+say_log() {     # what came to the log since: states with their age and cost
+    tail -c "+$((said + 1))" "$state/log" >&2
+    said=$(stat -c %s "$state/log")
+}
+
 up() {
-    local build name model until_eof=false
+    local build name model until_eof=false i
     [ $# -ge 1 ] || die 64 "up: the build directory is missing"
     build=$1
     shift
@@ -68,17 +74,21 @@ up() {
     name=$(endpoint_name "$build")
     echo "$name" >"$state/name"
     model=$(offer "$build" "$name") || exit
+    touch "$state/log"
+    said=$(stat -c %s "$state/log")
     # The guard is no child of ours that a signal to our group would reach.
     export Q4STATE=$state
     setsid bash -c 'rc=0; "$@" || rc=$?; echo "$rc" >"$Q4STATE/guard.rc"' guard "$bin/sm-endpoint" guard -- "$0" hold "$name" "$until_eof" "$model" "$@" <&3 3<&- >>"$state/log" 2>&1 &
     echo $! >"$state/guard"
     exec 3<&-
-    until [ -e "$state/rc" ]; do
-        guarded || { cat "$state/log" >&2; die 70 "the guard ended before the endpoint was up"; }
+    for ((i = 1; ; i++)); do
+        if [ -e "$state/rc" ]; then break; fi
+        guarded || { say_log; die 70 "the guard ended before the endpoint was up"; }
         sleep 0.1
+        if ((i % 10 == 0)); then say_log; fi
     done
+    say_log
     if [ "$(cat "$state/rc")" != 0 ]; then
-        cat "$state/log" >&2
         down
         die "$(cat "$state/rc")" "the endpoint did not come up"
     fi
@@ -185,7 +195,8 @@ main() {
         down) down ;;
         remove) remove ;;
         places) places ;;
+        ready) enter ;;
         -h | --help) sed -n '2,/^set /{/^# \{0,1\}/s///p}' "$0" ;;
-        *) die 64 "${verb:-no verb}: expected up, url, facts, down, remove or places" ;;
+        *) die 64 "${verb:-no verb}: expected up, url, facts, down, remove, places or ready" ;;
     esac
 }

@@ -14,12 +14,13 @@ usage() {
     cat <<EOF
 usage: $build [--dry-run] [--scale-dtype bf16|f16] [--force] SRC OUT
 
-$(sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0")
+$(sed -n '/^# shellcheck /d; 2,/^[^#]/s/^# \{0,1\}//p' "$0")
 
 SRC  a checkpoint directory, a safetensors file or saved stream, - for standard input, or what st-extract reads remotely
 OUT  the build directory to make; OUT.report.jsonl beside it says how exactly each tensor was recovered
   --dry-run          print the plan of the build as JSON; read headers only, write nothing
-  --scale-dtype T    dtype of int4 scales (default bf16; f16 is exact where the engine keeps f16)
+  --scale-dtype bf16|f16
+                     dtype of int4 scales (default bf16; f16 is exact where the engine keeps f16)
   --force            replace an existing OUT once the new one is complete
 EOF
 }

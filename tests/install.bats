@@ -87,6 +87,12 @@ offered() {     # WORD…
     [ "$(offered sm-endpoint de)" = delete ]
     [ "$(offered q4sweep int | tr '\n' ' ')" = "int8 int8emb4 " ]
     [ "$(offered q4sweep emb4 --sc)" = --scale-dtype ]
+    [ "$(offered q4sweep emb4 --scale-dtype b)" = bf16 ]
+    [ "$(offered q4sweep sweep BU)" = BUILDS= ]
+    [ "$(offered q4sweep report '' | tr '\n' ' ')" = "RESULTS= TITLE= " ]
+    [ "$(offered q4sweep local '' | tr '\n' ' ')" = "up url facts down " ]
+    [ "$(offered q4sweep measure --repe)" = --repeats ]
+    [ "$(offered tabulate di)" = diff ]
     [ -z "$(offered ct-check some-fi)" ]
 }
 

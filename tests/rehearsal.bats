@@ -44,11 +44,20 @@ until_up() {    # an endpoint exists
 
 @test "the whole sweep: result, prices, meter; nothing stays" {
     run -0 --separate-stderr sweep
+    [[ $stderr = *"sm-endpoint: q4-text-"*"@us-east-2: InService"*"USD"* ]]         # the way up, as it goes
     holds '.target == "rehearsal" and .machine.instance == "ml.g6.xlarge" and .machine.region == "us-east-2" and .machine.usd_per_hour > 1' out/*/text.json
     holds '.engine | .name == "gpu-serve" and .kv_tokens > 0 and .starts == 1' out/*/text.json
     holds '(.seconds > 0) and (.usd > 0) and (.name | test("^q4-text-"))' out/meter.jsonl
     holds '[.regions[] | (.endpoint, .model, ."endpoint-config", .schedule) | length] | add == 0' out/.rehearsal/account/state.json
     [ -z "$(find out/.rehearsal/account/s3 -type f)" ]
+}
+
+@test "the next sweep's faults count: the account of the one before has ended first; what TARGET=sagemaker lacks is said before any work" {
+    run -0 --separate-stderr sweep
+    run -2 --separate-stderr sweep FAULTS=start-error MEASURE="$QUICK --long 9"
+    [[ $stderr = *"waiting until the account of an earlier sweep"*"CannotStartContainerError"* ]]
+    run -2 --separate-stderr env -u ROLE make -s -C "$ROOT" CONFIG="$Q4CONFIG" sweep TARGET=sagemaker MODEL="$(model e2b)" OUT="$PWD/none"
+    [[ $stderr = *"sagemaker: ROLE is not set"* && ! -e none ]]
 }
 
 @test "a region without capacity: the next one serves, the meter says which" {

@@ -124,7 +124,12 @@ _Noreturn static void print_help(const struct opt_spec *spec)
 
 _Noreturn static void print_version(void)
 {
-    printf("%s (q4sweep) %s, %s\n", prog_name, version_string(), __VERSION__);
+#ifdef __clang__
+    const char *compiler = "";          /* names itself */
+#else
+    const char *compiler = "gcc ";
+#endif
+    printf("%s (q4sweep) %s, %s%s\n", prog_name, version_string(), compiler, __VERSION__);
     struct err e = {0, ""};
     if (finish_stdout(&e) != 0)
         die(&e);
@@ -265,10 +270,15 @@ _Noreturn static void bad_option(const struct table *t, int c, char **argv)
 static void check_operands(const struct opt_spec *spec, int argc, char **argv)
 {
     int n = argc - optind;
+    const int usage = (int)strcspn(spec->usage, "\n");
     if (n < spec->min_operands)
-        opt_usage("%d operand%s wanted, %d given", spec->min_operands, spec->min_operands == 1 ? "" : "s", n);
-    if (spec->max_operands >= 0 && n > spec->max_operands)
-        opt_usage("%s: one operand too many", argv[optind + spec->max_operands]);
+        opt_usage("%d operand%s wanted, %d given: %s %.*s", spec->min_operands, spec->min_operands == 1 ? "" : "s", n, prog_name, usage, spec->usage);
+    if (spec->max_operands < 0 || n <= spec->max_operands)
+        return;
+    const char *more = argv[optind + spec->max_operands];
+    if (spec->max_operands == 0 && strstr(spec->usage, " < "))
+        opt_usage("%s: one operand too many: files are read from standard input, as in < %s", more, more);
+    opt_usage("%s: one operand too many", more);
 }
 
 int opt_parse(const struct opt_spec *spec, int argc, char **argv)

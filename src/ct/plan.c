@@ -7,7 +7,7 @@
 #include "ct/modules.h"
 #include "gemma/names.h"
 
-#define GROUP 32                        /* of a _q4 block, 18 bytes (design, section 1) */
+#define GROUP 32                        /* of a _q4 block, 18 bytes (safetensors-stream(5)) */
 #define BLOCK 18
 
 /* One matrix and how the build stores it, for the checks over all of them. */

@@ -49,7 +49,7 @@ const char *gen_delta(struct gen *g, size_t *n);
 /* All certain text. NULL when the model has no tokenizer. */
 const char *gen_text(const struct gen *g, size_t *n);
 
-/* The completion line of design section 4: text, token_ids, prompt_tokens, completion_tokens, finish_reason, logprobs, and the facts of what
+/* The completion line: text, token_ids, prompt_tokens, completion_tokens, finish_reason, logprobs, and the facts of what
  * ran.  `id` is borrowed and may be NULL.  New reference. */
 json_t *gen_result(const struct gen *g, json_t *id);
 #endif

@@ -3,7 +3,7 @@
  * Owns: the value of a stored weight, and one fixed order of every sum.  The code is written once (kernels_body.h) over a vector of 16 floats
  * (vec.h) and compiled for plain C, AVX2 and AVX-512; all three give the same bits, which tests/unit/kernels.c holds them to.
  *
- * The value of a weight (design, section 1): int4: bf16(level * scale); int8 and fp8: the float32 product of level and scale; 16 and 32 bits: itself.
+ * The value of a weight: int4: bf16(level * scale); int8 and fp8: the float32 product of level and scale; 16 and 32 bits: itself.
  * A linear's output is sum over k of w[k] * x[k] in float32: lane k % 32 of 32 partial sums takes fma(w, x, lane) in order of k, then lanes
  * i and i + 16 are added, then i and i + 8, 4, 2, 1.  Error bound against the exact sum: (K / 32 + 6) * 2^-24 * sum |w x|.
  * Fast mode. Activations for int4 and int8 weights are scale * q, scale = max|x| / 32639 for every 32, q = rint(x / scale) as two int8 terms, 256 high + low; the sum of

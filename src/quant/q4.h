@@ -1,4 +1,4 @@
-/* The wire block of a recovered weight (design section 1) and int4 packing.
+/* The wire block of a recovered weight (safetensors-stream(5)) and int4 packing.
  *
  *   byte  0 1 | 2        3        …  17
  *        scale| u1<<4|u0 u3<<4|u2 …  u31<<4|u30         u = level + 8, level -8..7; scale little-endian F16 or BF16
