@@ -12,7 +12,7 @@ load refusals
     refused 64 "--rows: a:1-: expected NAME:A-B" st-extract --rows a:1- .
     refused 64 "--shard-size: 5Q: not a size" st-synth --size e2b --shard-size 5Q -o x
     refused 64 "--shard-size: -5: not a size" st-synth --size e2b --shard-size -5 -o x
-    refused 64 "two: one operand too many: files are read from standard input, as in < two: try" q4-regrid two
+    refused 64 "two: takes no file: it reads standard input, as in < two: try" q4-regrid two
     refused 64 "--rate: often: not a number" sm-invoke --url http://127.0.0.1:1 --rate often
     refused 64 "--poisson: gives --rate its gaps" sm-invoke --url http://127.0.0.1:1 --poisson
     refused 64 "--endpoint x: no region: give NAME@REGION" sm-invoke --endpoint x

@@ -277,7 +277,7 @@ static void check_operands(const struct opt_spec *spec, int argc, char **argv)
         return;
     const char *more = argv[optind + spec->max_operands];
     if (spec->max_operands == 0 && strstr(spec->usage, " < "))
-        opt_usage("%s: one operand too many: files are read from standard input, as in < %s", more, more);
+        opt_usage("%s: takes no file: it reads standard input, as in < %s", more, more);
     opt_usage("%s: one operand too many", more);
 }
 
