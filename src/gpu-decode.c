@@ -351,20 +351,31 @@ static int bench(void)
     return 0;
 }
 
+static void check_options(void)
+{
+    if (!opt.model)
+        opt_usage("--model is missing: give the directory of a checkpoint or build");
+    if (opt.info && opt.bench)
+        opt_usage("--info and --bench exclude each other");
+    if ((opt.info || opt.bench) && (opt.logits || opt.trace))
+        opt_usage("--logits and --trace are of prompts: there are none with --%s", opt.info ? "info" : "bench");
+    if (!opt.info && (opt.gpu || (opt.json && !opt.bench)))          /* --bench prints JSON anyway */
+        opt_usage("--json and --gpu belong to --info");
+    if ((opt.logits && output_same(opt.logits, "-")) || (opt.trace && output_same(opt.trace, "-")))
+        opt_usage("--logits and --trace want a file: stdout carries the completions");
+    if (opt.logits && opt.trace && output_same(opt.logits, opt.trace))
+        opt_usage("--trace %s: the logits go there already: name another file", opt.trace);
+}
+
 int main(int argc, char **argv)
 {
     prog_init(argv[0]);
     opt_parse(&spec, argc, argv);
-    if (!opt.model)
-        opt_usage("--model is missing: give the directory of a checkpoint or build");
+    check_options();
     if (opt.info)
         return info();
     if (opt.bench)
         return bench();
-    if (opt.gpu || opt.json)
-        opt_usage("--json and --gpu belong to --info");
-    if ((opt.logits && !strcmp(opt.logits, "-")) || (opt.trace && !strcmp(opt.trace, "-")))
-        opt_usage("--logits and --trace want a file: stdout carries the completions");
     open_engine();
     open_files();
     run();

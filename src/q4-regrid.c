@@ -534,8 +534,8 @@ static regex_t parse_options(unsigned *only)
     regex_t re;
     *only = parse_only();
     opt_regex(&re, "leave", opt.leave);
-    if (opt.report && strcmp(opt.report, "-") == 0 && strcmp(opt.out, "-") == 0)
-        opt_usage("--report: the stream goes to stdout already: name a file");
+    if (opt.report && output_same(opt.report, opt.out))
+        opt_usage("--report %s: the stream goes there already: name another file", opt.report);
     simd_option(opt.simd);
     return re;
 }

@@ -334,7 +334,7 @@ begun() { [ -s stdout ] || [ "$(find . -mindepth 1 | wc -l)" -gt "$1" ]; }
         parse "$line" || continue
         for i in "${!ARGS[@]}"; do [ "${ARGS[i]}" != out ] || ARGS[i]=no/such/dir/out; done
         invoke
-        [[ $STATUS = 74 || $STATUS = 66 ]] || fault "OUT in a directory that does not exist: exit status $STATUS"
+        [[ $STATUS = 74 || $STATUS = 77 ]] || fault "OUT in a directory that does not exist: exit status $STATUS"
         expect_message "OUT in a directory that does not exist"
     done 9< <(examples pack make | grep -w OUT)
     no_faults

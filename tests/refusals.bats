@@ -156,6 +156,9 @@ load refusals
     line '{"messages":[{"role":"user","content":"x"}]}' "messages: the model has no tokenizer.json: give prompt_ids" bare
     refused 66 "not a directory: give the directory that holds config.json" gpu-decode --model "$dir/config.json"
     refused 64 "--json and --gpu belong to --info" gpu-decode --model "$dir" --json
+    refused 64 "--info and --bench exclude each other" gpu-decode --model "$dir" --info --bench
+    refused 64 "--logits and --trace are of prompts: there are none with --bench" gpu-decode --model "$dir" --bench --trace t
+    refused 64 "--trace x/../t: the logits go there already: name another file" gpu-decode --model "$dir" --logits "$(mkdir -p x; : >t; echo t)" --trace x/../t
     "$BIN/gpu-decode" -q --device cpu --model "$dir" --logits l <<<'{"prompt_ids":[2]}' | grep -F "id: --logits and --trace name their tensors by it" || FAILED=1
     : >key
     refused 65 "holds no API key: one line is expected" gpu-serve --model "$dir" --port 0 --api-key-file key
@@ -190,7 +193,8 @@ load refusals
     refused_stdin <(st '{"model.layers.0.mlp.up_proj.weight":{"dtype":"F32","shape":[32,32],"data_offsets":[0,4096]}}' 4096) 65 "F32, BF16 expected: only bf16 values show their grid" q4-regrid
     refused_stdin <(st '{"model.layers.0.mlp.up_proj.weight":{"dtype":"BF16","shape":[1,48],"data_offsets":[0,96]}}' 96) 65 "rows of 48 values are no multiple of 32: int4 groups do not fit" q4-regrid
     refused_stdin <(cat text) 64 "--off-grid keep reads twice: give it a file (q4-regrid < FILE)" q4-regrid --off-grid keep
-    refused 64 "--report: the stream goes to stdout already: name a file" q4-regrid --report -
+    refused 64 "--report same: the stream goes there already: name another file" q4-regrid --report same -o same
+    refused 64 "--report -: the stream goes there already: name another file" q4-regrid --report -
     refused_stdin <(st '{"lm_head.weight":{"dtype":"BF16","shape":[1,2],"data_offsets":[0,4]},"model.embed_tokens.weight":{"dtype":"BF16","shape":[1,2],"data_offsets":[4,8]}}' 8) \
         65 "lm_head.weight comes before model.embed_tokens.weight: bring the tables into order with st-extract -" emb-untie
     refused_stdin <(st "{$(n=0; for name in model.{,language_model.}embed_tokens.weight{,_q4,_packed,_scale,_shape}; do

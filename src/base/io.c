@@ -363,6 +363,21 @@ struct output *output_open(const char *path, bool zstd, struct err *e)
     return out;
 }
 
+static bool output_stat(const char *path, struct stat *st)
+{
+    return (strcmp(path, "-") == 0 ? fstat(STDOUT_FILENO, st) : stat(path, st)) == 0;
+}
+
+bool output_same(const char *a, const char *b)
+{
+    struct stat sa, sb;
+    if (strcmp(a, "-") == 0 && strcmp(b, "-") == 0)
+        return true;
+    if (!output_stat(a, &sa) || !output_stat(b, &sb))
+        return strcmp(a, b) == 0;
+    return !S_ISCHR(sa.st_mode) && sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
+}
+
 const char *output_name(const struct output *out)
 {
     return out->name;
@@ -807,7 +822,7 @@ int io_free_space(const char *path, uint64_t n, struct err *e)
     struct statvfs v;
     int bad = 0;
     if (statvfs(dir, &v) != 0)
-        bad = err_errno(e, errno == ENOENT ? EXIT_NOINPUT : EXIT_IO, "%s: cannot ask for free space", dir);
+        bad = err_errno(e, EXIT_IO, "%s: cannot ask for free space", dir);
     else if ((uint64_t)v.f_bavail * v.f_frsize < n)
         bad = err_set(e, EXIT_IO, "%s: %llu bytes free, %llu needed: make room or write elsewhere", dir,
                       (unsigned long long)((uint64_t)v.f_bavail * v.f_frsize), (unsigned long long)n);
