@@ -16,7 +16,7 @@ setup() {
 project() {
     mkdir -p bin pipelines/targets
     cp "$BIN/st-extract" "$BIN/tabulate" bin/
-    cp "$ROOT"/pipelines/{chain,measure,recipe.bash,model.bash} pipelines/
+    cp "$ROOT"/pipelines/{chain,measure,{recipe,model,host,endpoint}.bash} pipelines/
     cp "$ROOT"/pipelines/targets/{local,server} pipelines/targets/
     cp -r "$ROOT"/{data,sweep.mk} .
     printf '%s\n' 'SHELL := bash' '.SHELLFLAGS := -eu -o pipefail -c' 'BIN := bin' 'include sweep.mk' >Makefile
@@ -169,9 +169,40 @@ no_litter() { [ -z "$(find out -name '*.part*' -o -name '.*.state')" ]; }
     [[ $output != *"| text |"* ]]
 }
 
-@test "a check that says no stops its chain before the server" {
-    program ct-check <<<'echo "check" >>calls.log; exit 1'
+@test "an endpoint of another type or elsewhere is measured anew" {
+    sed 's/out\/local/out\/rehearsal/' pipelines/targets/local >pipelines/targets/rehearsal
+    sed -i 's/^case \$verb in$/[ "$verb" != places ] || { echo 1; exit; }; &/' pipelines/targets/rehearsal
+    chmod +x pipelines/targets/rehearsal
+    for p in sm-endpoint sm-local; do echo "$p" | program $p; done
+    make sweep BUILDS=text TARGET=rehearsal
+    [ "$(calls)" = " 1 check 1 repack 1 synth 1 up " ]
+    rm calls.log
+    make sweep BUILDS=text TARGET=rehearsal
+    [ "$(calls)" = "" ]
+    make sweep BUILDS=text TARGET=rehearsal INSTANCE=ml.g6.2xlarge
+    [ "$(calls)" = " 1 up " ]
+    make sweep BUILDS=text TARGET=rehearsal REGION=us-west-2
+    [ "$(calls)" = " 2 up " ]
+}
+
+@test "a server on the GPU: the result names it, and its driver" {
+    program nvidia-smi <<<'echo "NVIDIA L4, 550.54.15"; echo "NVIDIA L4, 550.54.15"'
+    PATH=$PWD/bin:$PATH make sweep BUILDS=text
+    holds '.machine.gpu == null and .machine.driver == null' out/e2b-nano/text.json
+    sed -i 's/^echo "up /echo "INFO device_config=cuda, math=fast" >\&2; &/' bin/gpu-serve
+    PATH=$PWD/bin:$PATH make sweep BUILDS=text
+    holds '.machine.gpu == "NVIDIA L4" and .machine.driver == "550.54.15" and .engine.device == "cuda" and .machine.cpus > 0' out/e2b-nano/text.json
+}
+
+@test "a check that says no stops its chain before the server, and its reasons are told" {
+    program ct-check <<'F'
+#!/bin/bash
+echo "check" >>calls.log
+echo '{"ok": false, "faults": [{"grade": "note", "where": "ignore", "what": "matches nothing"}, {"grade": "wrong", "where": "model.norm.weight", "what": "differs from its source"}]}'
+exit 1
+F
     run -2 make sweep BUILDS=text
+    [[ $output = *"ct-check: wrong: model.norm.weight: differs from its source"* && $output != *"matches nothing"* ]]
     [ "$(calls)" = " 1 check 1 repack 1 synth " ]
     run -2 make sweep BUILDS=text
     [ "$(calls)" = " 2 check 1 repack 1 synth " ]
