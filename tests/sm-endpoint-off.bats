@@ -226,6 +226,27 @@ END
     [ "$(wc -l <asked)" -le 6 ]
 }
 
+@test "credentials that end while it comes up: what runs on is named, and how to delete it" {
+    serve --fault lag
+    printf '#!/bin/bash\n[ ! -e asked ] || { echo "log in again" >&2; exit 1; }\ntouch asked\n%s\n' \
+        "printf '{\"Version\":1,\"AccessKeyId\":\"AKIDEXAMPLE\",\"SecretAccessKey\":\"$AWS_SECRET_ACCESS_KEY\",\"Expiration\":\"%s\"}' \"\$(date -u -d '+3 seconds' +%FT%TZ)\"" >keys
+    chmod +x keys
+    printf '[default]\ncredential_process = %s\n' "$PWD/keys" >config
+    AWS_CONFIG_FILE=config AWS_ACCESS_KEY_ID='' AWS_SECRET_ACCESS_KEY='' run -77 up one
+    [[ $output = *"log in again"*"one@us-east-1 may exist: sm-endpoint delete one --region us-east-1 deletes it"* ]]
+    sm-endpoint list | grep -q '^one@us-east-1'
+}
+
+@test "a credential_process that says much is heard out, and its first words are told" {
+    serve
+    printf '#!/bin/bash\necho "not here" >&2\nseq 100000 >&2\nexit 3\n' >loud
+    chmod +x loud
+    printf '[default]\ncredential_process = %s\n' "$PWD/loud" >config
+    unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
+    AWS_CONFIG_FILE=config run -77 timeout 20 sm-endpoint list
+    [[ $output = *"loud ended with status 3: not here" ]]
+}
+
 @test "no secret in a core file: none is written" {
     serve --fault lag
     up one --no-wait >/dev/null 2>&1

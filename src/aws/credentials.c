@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/crypto.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "base/json.h"
 
 #define ANSWER_MAX ((size_t)256 << 10)
+#define COMPLAINT_MAX ((size_t)300)
 #define ROLE_DEPTH 5                    /* of source_profile */
 
 struct load {
@@ -101,8 +103,29 @@ static char **split_words(const char *p, size_t *n)
     return word;
 }
 
+/* Until its output ends, with what it complains about beside it: a pipe that nobody reads would hold it up. */
+static void hear_out(int from, int errors, struct buf *out, struct buf *complaint)
+{
+    struct pollfd p[2] = {{.fd = from, .events = POLLIN}, {.fd = errors, .events = POLLIN}};
+    struct buf *to[2] = {out, complaint};
+    const size_t most[2] = {ANSWER_MAX, COMPLAINT_MAX};
+    char part[4096];
+    while (p[0].fd >= 0) {
+        p[0].revents = p[1].revents = 0;
+        if (poll(p, 2, -1) < 0 && errno != EINTR) break;
+        for (int i = 0; i < 2; i++) {
+            ssize_t n = p[i].revents ? read(p[i].fd, part, sizeof part) : -1;
+            if (n > 0 && to[i]->n < most[i]) buf_add(to[i], part, (size_t)n);
+            if (n == 0 || (n < 0 && p[i].revents && errno != EINTR)) p[i].fd = -1;
+        }
+    }
+    ssize_t n = p[1].fd >= 0 && !complaint->n ? read(errors, part, sizeof part) : 0;
+    if (n > 0) buf_add(complaint, part, (size_t)n);
+    OPENSSL_cleanse(part, sizeof part);
+}
+
 /* Its standard output into out, what it complains about into complaint; the exit status, -1 = could not be started. */
-static int run_program(char *const argv[], struct buf *out, char *complaint, size_t complaint_n)
+static int run_program(char *const argv[], struct buf *out, struct buf *complaint)
 {
     int to_us[2], errors[2], status = -1;
     if (pipe(to_us)) return -1;
@@ -124,14 +147,7 @@ static int run_program(char *const argv[], struct buf *out, char *complaint, siz
     }
     close(to_us[1]);
     close(errors[1]);
-    char part[4096];
-    ssize_t got;
-    while (pid > 0 && ((got = read(to_us[0], part, sizeof part)) > 0 || (got < 0 && errno == EINTR)))
-        if (got > 0 && out->n < ANSWER_MAX) buf_add(out, part, (size_t)got);
-    OPENSSL_cleanse(part, sizeof part);
-    got = pid > 0 ? read(errors[0], complaint, complaint_n - 1) : 0;
-    complaint[got > 0 ? got : 0] = 0;
-    complaint[strcspn(complaint, "\n")] = 0;
+    if (pid > 0) hear_out(to_us[0], errors[0], out, complaint);
     close(to_us[0]);
     close(errors[0]);
     if (pid > 0)
@@ -141,13 +157,14 @@ static int run_program(char *const argv[], struct buf *out, char *complaint, siz
 
 static int from_program(struct load *l, char *const argv[], const char *what, const char *profile, struct err *e)
 {
-    struct buf out = BUF_INIT;
-    char complaint[300];
-    int result, rc = run_program(argv, &out, complaint, sizeof complaint);
-    if (rc) result = err_set(e, EXIT_NOPERM, "%s of profile %s: %s ended with status %d: %s", what, profile, argv[0], rc, complaint);
+    struct buf out = BUF_INIT, complaint = BUF_INIT;
+    int result, rc = run_program(argv, &out, &complaint);
+    const char *first = complaint.data ? complaint.data : "";
+    if (rc) result = err_set(e, EXIT_NOPERM, "%s of profile %s: %s ended with status %d: %.*s", what, profile, argv[0], rc, (int)strcspn(first, "\n"), first);
     else result = from_json(l, out.data ? out.data : "", out.n, "SessionToken", what, profile, e);
     if (out.data) OPENSSL_cleanse(out.data, out.n);
     buf_free(&out);
+    buf_free(&complaint);
     return result;
 }
 

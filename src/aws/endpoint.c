@@ -585,7 +585,7 @@ int endpoint_up(struct aws_session *s, const struct deployment *d, const char *p
     if (got == ATTEMPT_NEXT)
         err_set(e, capacity ? EXIT_TEMPFAIL : EXIT_UNAVAILABLE, "%s: no instance type in any region had quota and capacity; the last: %s: add --instance or --region, "
             "or try later", d->name, last.msg);
-    if (got != ATTEMPT_DONE) unfinished = NULL;
+    if (got != ATTEMPT_DONE && !r.begun) unfinished = NULL;
     json_decref(r.tags);
     free(image);
     return got == ATTEMPT_DONE ? 0 : -1;

@@ -65,7 +65,7 @@ struct deployment {
     bool wait;
     struct watch watch;
 };
-/* If the process ends before endpoint_told(), its last words say what may exist.
+/* If the process ends before endpoint_told(), its last words say what may exist: also when this fails, and what it had begun could not be taken back or watched any more.
  * region and instance that it came up with are copied; facts in *out.  EXIT_UNAVAILABLE quota everywhere or it failed, EXIT_TEMPFAIL capacity. */
 int endpoint_up(struct aws_session *s, const struct deployment *d, const char *profile, char region[32], struct watched *out, struct err *e) MUST_CHECK;
 void endpoint_told(void);                      /* the user knows what is up */
