@@ -405,9 +405,19 @@ static void print_listed(const char *region, const json_t *v)
     free(instance);
 }
 
+/* For people: silence could also mean that nobody looked. */
+static void say_of_regions(const char *what, const char **where)
+{
+    if (prog_verbosity < 0 || opt.json) return;
+    fprintf(stderr, "%s: %s", prog_name, what);
+    for (size_t i = 0; where[i]; i++) fprintf(stderr, "%s %s", i ? "," : "", where[i]);
+    putc('\n', stderr);
+}
+
 static int do_list(void)
 {
     struct err e = {0};
+    size_t n = 0;
     open_session();
     const char **where = regions();
     for (size_t i = 0; where[i]; i++) {
@@ -415,8 +425,10 @@ static int do_list(void)
         size_t k;
         if (sagemaker_list(&session, where[i], SAGEMAKER_ENDPOINT, &list, &e)) die(&e);
         json_array_foreach(list, k, v) print_listed(where[i], v);
+        n += json_array_size(list);
         json_decref(list);
     }
+    if (!n) say_of_regions("no endpoint in", where);
     return 0;
 }
 
@@ -535,6 +547,7 @@ static int sweep_tagged(void)
         int got = sweep_region(where[i]);
         if (got) code = got;
     }
+    if (!code) say_of_regions("nothing with this program's tag is left in", where);
     return code;
 }
 

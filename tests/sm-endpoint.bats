@@ -96,7 +96,8 @@ load cloud
     ln -s /dev/full "$JOURNAL"
     run -74 up one
     rm "$JOURNAL"
-    [ -z "$(sm-endpoint list)" ]
+    run -0 --separate-stderr sm-endpoint list
+    [ -z "$output" ] && [[ $stderr = *": no endpoint in "* ]]
     ! grep -q CreateModel log || false
 }
 

@@ -95,7 +95,7 @@ chat() { printf '{"id":%s,"messages":[{"role":"user","content":"hi"}],"max_token
     export ROLE PUBLISH=s3://models/p REGION=us-east-1
     timeout 60 "$ROOT/pipelines/targets/sagemaker" up build 3>&-
     [[ $("$ROOT/pipelines/targets/sagemaker" url) = q4-build-*@us-east-1 ]]
-    "$ROOT/pipelines/targets/sagemaker" facts | holds '.machine.instance == "ml.g6.xlarge" and .machine.usd_per_hour == 1.1267 and .engine.starts == 1'
+    "$ROOT/pipelines/targets/sagemaker" facts | holds '.machine.instance == "ml.g6.xlarge" and .machine.usd_per_hour == 1.1267 and .engine.starts == 1 and .engine.name == "gpu-serve"'
     "$ROOT/pipelines/targets/sagemaker" down
     sm-endpoint list | grep -v '^one@' | wc -l | grep -qx 0
     holds '.seconds >= 0 and .usd >= 0' out/meter.jsonl
