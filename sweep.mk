@@ -73,7 +73,8 @@ sweep-source: $(SWEEP_PROGRAMS:%=$(BIN)/%) $(if $(MODEL),,$(BIN)/st-synth)
 	@case "$(RUN)" in '' | slurm) ;; *) echo "sweep: RUN=$(RUN): expected slurm, or nothing for this machine" >&2; exit 64 ;; esac
 	@. "$(HERE)/pipelines/model.bash"; model="$(SWEEP_MODEL)"; if ! model_is_remote "$$model" && [ ! -e "$$model" ]; then \
 	    if [ -n "$$MODEL" ]; then echo "sweep: $$model: no such checkpoint" >&2; exit 66; fi; \
-	    mkdir -p "$$(dirname "$$model")"; $(BIN)/st-synth --size e2b -o "$$model"; fi
+	    parent=$$(dirname "$$model"); mkdir -p "$$parent"; exec 9>"$$parent/.lock"; flock 9; \
+	    [ -e "$$model" ] || $(BIN)/st-synth --size e2b -o "$$model" 9>&-; fi
 
 .PHONY: pair
 ## pair: two builds up at the same time, measured in turns; MODEL=DIR BUILDS="text emb4"

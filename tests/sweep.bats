@@ -56,7 +56,7 @@ rm running
 F
     program st-synth <<F
 #!/bin/bash
-echo synth >>calls.log
+echo synth >>calls.log; sleep 0.2
 mkdir -p "\${*: -1}"
 cp "$(golden e2b-nano)"/{config.json,model.safetensors} "\${*: -1}"
 F
@@ -228,6 +228,21 @@ F
 @test "-j: chains overlap, measurements do not" {
     run -0 make -j4 sweep BUILDS='text emb4 ple4'
     [ "$(calls)" = " 3 check 3 repack 1 synth 3 up " ]
+}
+
+@test "two sweeps at once: one model is made, each step is done once, both have their table" {
+    make sweep BUILDS="text emb4" >first 2>first.err 3>&- &
+    run -0 --separate-stderr make sweep BUILDS="text ple4"
+    [[ $output == *"| text |"*"| ple4 |"* ]]
+    wait $!
+    grep -q '| text |' first && grep -q '| emb4 |' first
+    [ "$(calls)" = " 3 check 3 repack 1 synth 3 up " ]
+    no_litter
+    make sweep BUILDS=text
+    touch fail-text
+    rm -r out/e2b-nano/text-????????????????
+    run -2 make sweep BUILDS=text                   # its result of before does not stand for it
+    [ ! -e out/e2b-nano/text.json ]
 }
 
 @test "what does not exist is said before anything is done" {
