@@ -250,6 +250,15 @@ load cloud
     run -69 sm-endpoint upload build s3://no-such-bucket/up/
 }
 
+@test "upload to a bucket that encrypts with KMS: the parts are named as S3 named them, not by their MD5" {
+    serve --fault kms
+    mkdir build
+    head -c 20000000 /dev/zero >build/model.safetensors
+    sm-endpoint upload build s3://models/kms 2>err
+    cmp build/model.safetensors state/s3/models/kms/model.safetensors
+    grep -F "model.safetensors: the bucket encrypts with KMS: only the size could be verified" err
+}
+
 @test "upload killed outright in the middle: the same command goes on where it was, and the bytes are right" {
     serve
     mkdir build

@@ -18,6 +18,7 @@
 #define TRIES 5
 #define PART_TIMEOUT 600.0
 #define MD5_HEX 33
+#define ETAG 128
 
 struct bucket { struct aws_session *s; const char *region; char *url, *name; bool in_path; };
 
@@ -37,7 +38,7 @@ static void hex16(const unsigned char d[16], char out[MD5_HEX])
 
 /* --- one file's parts ----------------------------------------------------------------------------------------------- */
 
-struct part { uint64_t offset; size_t n; unsigned char md5[16]; bool there; int tries; };
+struct part { uint64_t offset; size_t n; unsigned char md5[16]; char etag[ETAG]; bool there; int tries; };     /* etag: as S3 gave it, bare; no MD5 under KMS */
 
 struct file {
     struct bucket *b;
@@ -121,7 +122,7 @@ static int verify(struct file *f, bool after, struct err *e)
 {
     struct aws_answer a = {0};
     struct err fault = {0};
-    char want[64], etag[128] = "", length[32] = "", encryption[64] = "", got[100];
+    char want[64], etag[ETAG] = "", length[32] = "", encryption[64] = "", got[ETAG];
     int result = 0;
     if (call(f, "HEAD", f->key, "", NULL, 0, &a, &fault)) {
         result = a.http.status == 404 ? 0 : err_set(e, fault.code, "%s", fault.msg);
@@ -167,7 +168,7 @@ static int find_parts(struct file *f, struct err *e)
     for (bool more = true; more;) {
         struct aws_answer a = {0};
         struct buf query = BUF_INIT;
-        char text[128], hex[MD5_HEX], etag[100];
+        char text[ETAG], hex[MD5_HEX];
         if (marker) buf_printf(&query, "part-number-marker=%ld&", marker);
         buf_str(&query, "uploadId=");
         sigv4_encode(&query, f->upload_id, strlen(f->upload_id), false);
@@ -179,9 +180,10 @@ static int find_parts(struct file *f, struct err *e)
         for (const char *p = bad ? NULL : body; p && (p = strstr(p, "<Part>")); p += 6) {
             long number = aws_xml(p, "PartNumber", text, sizeof text) ? strtol(text, NULL, 10) : 0;
             if (number < 1 || (size_t)number > f->parts || !aws_xml(p, "ETag", text, sizeof text)) continue;
-            hex16(f->part[number - 1].md5, hex);
-            bare_etag(text, etag, sizeof etag);
-            f->part[number - 1].there = !strcmp(etag, hex);
+            struct part *part = &f->part[number - 1];
+            hex16(part->md5, hex);
+            bare_etag(text, part->etag, sizeof part->etag);
+            part->there = !strcmp(part->etag, hex);
         }
         aws_answer_free(&a);
         buf_free(&query);
@@ -222,15 +224,13 @@ static void on_done(void *arg, const struct http_reply *r, const struct err *fau
 {
     struct sending *x = arg;
     struct aws_answer a = {.http = *r};
-    char etag[128] = "", got[100], hex[MD5_HEX];
+    char etag[ETAG] = "";
     aws_read_error(r, x->body.data ? x->body.data : "", x->body.n, &a);
     http_header(r, "ETag", etag, sizeof etag);
-    bare_etag(etag, got, sizeof got);
-    hex16(x->part->md5, hex);
     bool passing = fault->code || r->status >= 500 || r->status == 429 || aws_code_is_throttling(a.code) || aws_code_is_expiry(a.code) || aws_learn_clock(&a);
     if (!fault->code && r->status == 200) {
-        x->part->there = true;      /* an ETag that is no MD5 (KMS) is judged at the end */
-        if (strlen(got) == 32 && strcmp(got, hex)) note_msg("%s: part at %llu: ETag %s, MD5 %s", x->f->name, (unsigned long long)x->part->offset, got, hex);
+        x->part->there = true;
+        bare_etag(etag, x->part->etag, sizeof x->part->etag);
         progress_add(x->part->n);
     } else if (aws_code_is_expiry(a.code)) {
         x->f->b->s->credentials.expires = 1;
@@ -306,14 +306,10 @@ static int complete_upload(struct file *f, struct err *e)
 {
     struct aws_answer a = {0};
     struct buf body = BUF_INIT, query = BUF_INIT;
-    char hex[MD5_HEX];
     buf_str(&query, "uploadId=");
     sigv4_encode(&query, f->upload_id, strlen(f->upload_id), false);
     buf_str(&body, "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
-    for (size_t i = 0; i < f->parts; i++) {
-        hex16(f->part[i].md5, hex);
-        buf_printf(&body, "<Part><ETag>\"%s\"</ETag><PartNumber>%zu</PartNumber></Part>", hex, i + 1);
-    }
+    for (size_t i = 0; i < f->parts; i++) buf_printf(&body, "<Part><ETag>\"%s\"</ETag><PartNumber>%zu</PartNumber></Part>", f->part[i].etag, i + 1);
     buf_str(&body, "</CompleteMultipartUpload>");
     int bad = call(f, "POST", f->key, query.data, body.data, body.n, &a, e);
     aws_answer_free(&a);

@@ -47,6 +47,7 @@ static const struct kind KINDS[] = {
     {"cut-stream", C, 0, 3, NULL, "the connection of a stream breaks inside its 3rd frame"},
     {"stream-error", C, 0, 3, NULL, "a ModelStreamError frame takes the place of the 3rd frame"},
     {"bad-crc", C, 0, 3, NULL, "the 3rd frame of a stream has a wrong checksum"},
+    {"kms", R, 0, -1, NULL, "buckets encrypt with KMS: what S3 gives for an ETag is no MD5"},
     {"empty-page", 0, 0, -1, NULL, "FilterLogEvents begins with an empty page and a token"},
 };
 #define N_KINDS (sizeof KINDS / sizeof *KINDS)
