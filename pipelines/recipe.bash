@@ -45,7 +45,8 @@ recipe() {
     done
     [ "$scale" = bf16 ] || [ "$scale" = f16 ] || refuse 64 "--scale-dtype $scale: expected bf16 or f16"
     [ ${#operands[@]} -eq 2 ] || refuse 64 "expected SRC and OUT, found ${#operands[@]} operands: try --help"
-    src=${operands[0]} out=${operands[1]%/}
+    src=${operands[0]} out=${operands[1]}
+    while [[ $out = */ ]]; do out=${out%/}; done
     report_part=$(dirname -- "$out")/.$(basename -- "$out").report.$$
     [ ${#plan[@]} -gt 0 ] || ! { [ "$src" -ef "$out" ] || [ "$(dirname -- "$src")" -ef "$out" ]; } || refuse 64 "$out: is the source: the build would replace it: name another directory"
     [ ${#plan[@]} -gt 0 ] || [ ${#force[@]} -gt 0 ] || ! { [ -e "$out" ] || [ -L "$out" ]; } || refuse 64 "$out: exists: --force replaces it"

@@ -2,11 +2,14 @@
  *
  * The first question is answered from config.json, the index and the shards' headers; --against then walks through the source once, in its own order, and holds every value
  * of the build against it.  Build and source may be remote: of the headers' files only the headers are fetched, of values what is compared.  Exit 0 yes, 1 no. */
+#define _XOPEN_SOURCE 700           /* realpath */
+#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "base/buf.h"
 #include "base/hash.h"
 #include "base/json.h"
@@ -916,18 +919,41 @@ static void keep_others(const char *path, const char *manifest, struct buf *out)
     free(text);
 }
 
+/* Beside the directory itself, however it was named: by a link, by a dot. */
+static char *record_path(const struct check *c)
+{
+    char *build = realpath(c->set->build, NULL), *path = xasprintf("%s.check.jsonl", build ? build : c->set->build);
+
+    free(build);
+    return path;
+}
+
+/* Where this user may not write, the verdict stands all the same. */
+static bool may_record(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *dir = slash ? xasprintf("%.*s", (int)(slash - path) + 1, path) : xstrdup(".");
+    bool may = access(dir, W_OK) == 0 || (errno != EACCES && errno != EROFS);
+
+    if (!may)
+        warn_msg("%s: %s: the pass is not recorded, and pipelines/publish will ask for it", path, strerror(errno));
+    free(dir);
+    return may;
+}
+
 /* A pass against the source, beside the build, keyed by the manifest. */
 static int record_pass(struct check *c)
 {
-    size_t n = strlen(c->set->build);
-    char *path, *line;
-    json_t *v = summary_of_values(c);
+    char *path = record_path(c), *line;
+    json_t *v;
     struct buf text = BUF_INIT;
     int rc;
 
-    while (n > 1 && c->set->build[n - 1] == '/')
-        n--;
-    path = xasprintf("%.*s.check.jsonl", (int)n, c->set->build);
+    if (!may_record(path)) {
+        free(path);
+        return 0;
+    }
+    v = summary_of_values(c);
     keep_others(path, c->manifest, &text);
     json_object_set_new(v, "manifest", json_string(c->manifest));
     json_object_set_new(v, "strict", json_boolean(c->set->strict));

@@ -305,6 +305,24 @@ unpack() { for t in weight_packed weight_scale weight_shape; do st drop "$1.$t" 
     [ ! -e b.check.jsonl ]
 }
 
+@test "a pass is recorded beside the directory itself, by whatever name it was called; where nothing may be written the verdict stands" {
+    cp -r "$(build text e2b-nano)" b
+    ln -s b link
+    run -0 "$BIN/ct-check" --against "$(golden e2b-nano)" link
+    (cd b && run -0 "$BIN/ct-check" --against "$(golden e2b-nano)" . && [ -z "$(find . -name '*.check.jsonl')" ])
+    [ "$(wc -l <b.check.jsonl)" -eq 1 ]
+    [ ! -e link.check.jsonl ]
+    [ "$(id -u)" = 0 ] || skip "only root can be somebody else"
+    mkdir kept
+    mv b kept/
+    local d=$PWD
+    while [ "$d" != / ]; do chmod a+x "$d" 2>/dev/null || true; d=$(dirname "$d"); done
+    cp -r "$(golden e2b-nano)" source
+    chmod -R a+rX source kept
+    run -0 --separate-stderr setpriv --reuid 65534 --regid 65534 --clear-groups "$BIN/ct-check" --against source kept/b
+    [[ $output == *"kept/b: ok:"* && $stderr == "ct-check: warning: $PWD/kept/b.check.jsonl: Permission denied: the pass is not recorded, and pipelines/publish will ask for it" ]]
+}
+
 @test "--json: every fault, per tensor shares" {
     plant text e2b-nano st drop $L0.mlp.down_proj.weight_scale
     run -1 "$BIN/ct-check" --json b
