@@ -99,6 +99,8 @@ run() {         # STAGES
     wait $! || rc=$?
     if [ "$rc" -eq 0 ] && [ -e "$report_part" ]; then
         mv -T -- "$report_part" "$out.report.jsonl" || exit 74
+    elif [ "$rc" -eq 0 ] && [ ${#plan[@]} -eq 0 ]; then
+        rm -f -- "$out.report.jsonl"            # of a build that this one has replaced
     fi
     exit "$rc"
 }

@@ -26,6 +26,12 @@ recipes="text ple4 emb4 fp8 int8 fp8emb4 int8emb4 full"
     jq -e . b.report.jsonl >/dev/null
     "$R/fp8" "$(golden e2b-nano)" f
     [ ! -e f.report.jsonl ]
+    "$R/fp8" --force "$(golden e2b-nano)" b//   # what b was before has no say about it any more
+    [ -d b ] && [ ! -e b.report.jsonl ]
+    "$R/emb4" --force "$(golden e2b-nano)" b//
+    [ -s b.report.jsonl ] && [ ! -e b/.report.jsonl ]
+    "$R/fp8" --dry-run "$(golden e2b-nano)" b
+    [ -s b.report.jsonl ]
 }
 
 @test "a build that does not apply is refused with the reason, and nothing is left" {
