@@ -463,6 +463,9 @@ INLINE struct place place_of(enum weight_kind kind, size_t g)
     return kind == W_INT4 ? (struct place){g / 4 * 256 + in_chunk * 16, 64, 128} : (struct place){g / 4 * 256 + in_chunk / 2 * 128 + in_chunk % 2 * 32, 16, 64};
 }
 
+/* Asks for as much of the next 16 rows as a set holds, when a set is taken: all at once they would hold up the loads behind them. */
+INLINE void side_fetch(const struct side *s, size_t set) { fetch(s->rows + SIDE_ROWS * s->stride + 256 * set, 4, false); }
+
 #ifdef VEC_AVX512
 /* 16 bytes of each of four rows, four rows apart: loads that leave the other lanes alone are cheaper than moves between them. */
 INLINE __m512i side_quarters(const uint8_t *p, size_t stride)
@@ -496,6 +499,7 @@ INLINE void side_vectors(bool fresh, struct side *s, size_t set, size_t offset, 
             to[k] = _mm512_load_si512(s->weight[set][k]);
         return;
     }
+    side_fetch(s, set);
     side_load(s->rows + offset, s->stride, to);
     if (!s->keep)
         return;
@@ -545,6 +549,7 @@ INLINE void side_transpose(enum st_dtype type, const uint8_t *p, size_t stride, 
 /* 16 bytes of each of 16 rows as four vectors of 32 bits a row, kept. */
 INLINE void side_keep(struct side *s, size_t set, size_t offset)
 {
+    side_fetch(s, set);
     for (size_t half = 0; half < 2; half++) {
         const uint8_t *p = s->rows + offset + 8 * half * s->stride;
         __m256i row[4];
@@ -771,7 +776,6 @@ INLINE void side_rows(enum weight_kind kind, enum st_dtype type, const struct ma
     struct side s;
     size_t t = 0;
 
-    fetch(w->data + (row + SIDE_ROWS) * matrix_row_bytes(w), SIDE_ROWS * matrix_row_bytes(w) / 64, false);
     if (type != MIXED)
         fetch(w->scale + (row + SIDE_ROWS) * w->scales * 2, SIDE_ROWS * w->scales * 2 / 64 + 1, false);
     side_start(kind, type, w, row, true, &s);
@@ -842,7 +846,6 @@ static void bounds(const struct matrix *w, size_t row0, size_t row1, const struc
     for (size_t r = row0; r + SIDE_ROWS <= row1; r += SIDE_ROWS) {
         const bool first = r % BOUND_ROWS == 0;
         size_t t = 0;
-        fetch(w->data + (r + SIDE_ROWS) * matrix_row_bytes(w), SIDE_ROWS * matrix_row_bytes(w) / 64, false);
         fetch(w->scale + (r + SIDE_ROWS) * w->scales * 2, SIDE_ROWS * w->scales * 2 / 64 + 1, false);
         side_start(W_INT4, w->scale_type == ST_F16 ? ST_F16 : ST_BF16, w, r, x->tokens != 8 && x->tokens != 4 && x->tokens != 1, &s);
         for (; t + 8 <= x->tokens; t += 8)
