@@ -59,9 +59,9 @@ if wanted decode-270m || wanted decode-bf16 || wanted decode-int8 || wanted deco
         share decode-bf16 "decode 270M bf16, one thread" 0.75 0.85 --model "$real" -j 1 --prompt 16
         share decode-int8 "decode 270M int8emb4, one thread" 0.75 0.85 --model "$work/270m-int8emb4" -j 1 --prompt 16
         share decode-fp8 "decode 270M fp8emb4, one thread" 0.75 0.85 --model "$work/270m-fp8emb4" -j 1 --prompt 16
-        if wanted batch; then speed batch-1 --model "$work/270m-emb4" -j 2; fi
-        times batch-4 "batch of 4, 270M, two threads, against one stream" 1.8 2.5 .decode_tokens_per_s "$work/cost/batch-1.bench" .decode_tokens_per_s --model "$work/270m-emb4" -j 2 --batch 4
-        times batch-16 "batch of 16, 270M, two threads, against one stream" 4 6 .decode_tokens_per_s "$work/cost/batch-1.bench" .decode_tokens_per_s --model "$work/270m-emb4" -j 2 --batch 16
+        if wanted batch; then speed batch-1 --model "$work/270m-emb4" -j 2 --prompt 16; fi
+        times batch-4 "batch of 4, 270M, two threads, against one stream" 1.8 2.5 .decode_tokens_per_s "$work/cost/batch-1.bench" .decode_tokens_per_s --model "$work/270m-emb4" -j 2 --prompt 16 --batch 4
+        times batch-16 "batch of 16, 270M, two threads, against one stream" 4 6 .decode_tokens_per_s "$work/cost/batch-1.bench" .decode_tokens_per_s --model "$work/270m-emb4" -j 2 --prompt 16 --batch 16
         times prefill "prefill of 512, 270M, two threads, against decoding after it" 6 12 .prefill_tokens_per_s "" .decode_tokens_per_s --model "$work/270m-emb4" -j 2 --prompt 512
         seconds start "start to first token, 270M emb4, warm cache" 0.6 0.35 "echo '{\"prompt\": \"The\", \"max_tokens\": 1}' | gpu-decode --device cpu --model $work/270m-emb4"
         if wanted llama && ! has_llama; then
