@@ -246,7 +246,7 @@ INLINE void paced_linear(const struct matrix *w, size_t row0, size_t row1, const
 }
 
 /* Of exact mode, which is bound by arithmetic but for 16 bits. */
-static const struct pace usual = {2048, 512};
+static const struct pace usual = {2048, 512, false};
 
 static void linear(const struct matrix *w, size_t row0, size_t row1, const float *x, size_t ldx, size_t tokens, float *y, size_t ldy)
 {
@@ -383,7 +383,29 @@ INLINE void four_rows_shared(enum st_dtype type, struct pace pace, const struct 
 }
 #endif
 
-/* Up to four rows, one after another, in order of address. */
+/* Four rows abreast draw once on activations that a row alone would find driven out of the nearest cache; memory is asked for in order of address all the same. */
+INLINE void four_abreast(enum weight_kind kind, enum st_dtype type, struct pace pace, const struct matrix *w, size_t row, struct act a, v16 sum[4])
+{
+    const size_t bytes = SEGMENT / BLOCK * block_bytes(kind), stride = w->cols / BLOCK * block_bytes(kind);
+    const uint8_t *p = w->data + row * stride;
+    size_t at = 0;
+
+    for (size_t r = 0; r < 4; r++)
+        sum[r] = v_set(0);
+    for (size_t k = 0; k + SEGMENT <= w->cols; k += SEGMENT, at += bytes) {
+        fetch(p + 4 * at + pace.far, 4 * bytes / 64, false);
+#pragma GCC unroll 4
+        for (size_t r = 0; r < 4; r++) {
+            fetch(p + r * stride + at + pace.near, bytes / 64, true);
+            sum[r] = some_columns(kind, type, 4, w, row + r, k, a, sum[r]);
+        }
+    }
+    fetch(p + 4 * at + pace.far, (4 * (stride - at) + 63) / 64, false);
+    for (size_t r = 0; r < 4; r++)
+        sum[r] = last_columns(kind, type, w, row + r, a, sum[r]);
+}
+
+/* Up to four rows, abreast or one after another in order of address. */
 INLINE void four_rows(enum weight_kind kind, enum st_dtype type, struct pace pace, const struct matrix *w, size_t row, size_t rows, struct act a, float *y)
 {
     v16 sum[4];
@@ -397,8 +419,11 @@ INLINE void four_rows(enum weight_kind kind, enum st_dtype type, struct pace pac
         return;
     }
 #endif
-    for (size_t r = 0; r < 4; r++)
-        sum[r] = r < rows ? last_columns(kind, type, w, row + r, a, whole_segments(kind, type, pace, w, row + r, a)) : v_set(0);
+    if (rows == 4 && pace.abreast)
+        four_abreast(kind, type, pace, w, row, a, sum);
+    else
+        for (size_t r = 0; r < 4; r++)
+            sum[r] = r < rows ? last_columns(kind, type, w, row + r, a, whole_segments(kind, type, pace, w, row + r, a)) : v_set(0);
     v_sum4(sum, all);
     memcpy(y, all, rows * sizeof *y);
 }

@@ -9,13 +9,21 @@ enum {
     TRIAL_BYTES = 1 << 19       /* of weights in one trial */
 };
 
-/* Near ones let the hardware's own prefetching see one stream, and suit kernels that are much faster than memory; far ones suit those that are not. */
-static const struct pace choices[] = {{8192, 512}, {16384, 1024}, {32768, 1024}, {2048, 512}};
-#define CHOICES (sizeof choices / sizeof *choices)
+/* Near ones let the hardware's own prefetching see one stream, and suit kernels that are much faster than memory; far ones suit those that are not.  Abreast suits rows
+ * whose activations fill the nearest cache. */
+static const struct pace choices[] = {{8192, 512, false}, {16384, 1024, false}, {32768, 1024, false}, {32768, 1024, true}, {2048, 512, false}};
+enum { IN_ORDER = 0, ABREAST = 3, NEAR = 4, CHOICES = sizeof choices / sizeof *choices };
 #define CLEARLY 0.92        /* of the usual choice's time */
 
+enum { NEAREST_CACHE = 24 << 10 };      /* of 32 KiB, what activations can have beside the weights that pass through */
+
 /* The choice that stands where there is nothing to try, or no clear winner. */
-static size_t usual(enum weight_kind kind) { return kind >= W_INT4 ? 0 : 3; }
+static size_t usual(const struct matrix *w)
+{
+    if (w->kind != W_INT4 && w->kind != W_INT8)
+        return w->kind == W_FP8 ? IN_ORDER : NEAR;
+    return act_bytes(w->kind, w->cols) > NEAREST_CACHE ? ABREAST : IN_ORDER;
+}
 
 static double now(void)
 {
@@ -83,7 +91,7 @@ static int by_value(const void *a, const void *b)
 static struct pace best(const struct kernels *k, const struct matrix *place, size_t n)
 {
     double taken[CHOICES][ROUNDS], median[CHOICES];
-    const size_t rounds = n / CHOICES, first = usual(place->kind), cols = place->cols;
+    const size_t rounds = n / CHOICES, first = usual(place), cols = place->cols;
     size_t best = first, rows = 0;
 
     for (size_t i = 0; i < n; i++)
@@ -127,7 +135,7 @@ void paces_find(struct paces *p, const struct weights *w, int layers, const stru
             continue;
         const size_t n = places(all[i], all, n_all, place, sizeof place / sizeof *place);
         p->of[p->n].kind = all[i]->kind, p->of[p->n].cols = all[i]->cols;
-        p->of[p->n++].pace = n >= LEAST_ROUNDS * CHOICES && k->level != SIMD_SCALAR ? best(k, place, n) : choices[usual(all[i]->kind)];
+        p->of[p->n++].pace = n >= LEAST_ROUNDS * CHOICES && k->level != SIMD_SCALAR ? best(k, place, n) : choices[usual(all[i])];
     }
 }
 
@@ -136,5 +144,5 @@ const struct pace *pace_of(const struct paces *p, const struct matrix *w)
     for (size_t i = 0; i < p->n; i++)
         if (p->of[i].kind == w->kind && p->of[i].cols == w->cols)
             return &p->of[i].pace;
-    return &choices[usual(w->kind)];
+    return &choices[usual(w)];
 }

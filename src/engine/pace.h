@@ -1,7 +1,8 @@
-/* How far ahead the products of one token in fast mode ask for their weights: which distances are best depends on the kernel, the length of a row and the machine, and is found by trying.
+/* How the products of one token in fast mode walk memory: how far ahead they ask for weights, and whether rows go abreast. What is best depends on the kernel, the length of a row and the
+ * machine, and is found by trying.
  *
- * Owns: the choice for each kind of weight and length of row, made once at load in a few milliseconds.  Rows go one by one in order of address, which every kind and length
- * tried likes best.  It changes no result.
+ * Owns: the choice for each kind of weight and length of row, made once at load in a few milliseconds.  Rows go one by one in order of address, which memory likes best, but for those so
+ * long that their activations leave the nearest cache no room.  It changes no result.
  */
 #ifndef ENGINE_PACE_H
 #define ENGINE_PACE_H

@@ -37,7 +37,7 @@ static struct matrix random_head(size_t cols, enum st_dtype type, float size)
 static void same_choice(size_t cols, enum st_dtype type, float size, float softcap, bool leave_out)
 {
     const struct kernels *k = kernels_for(simd_level());
-    const struct pace pace = {8192, 512};
+    const struct pace pace = {8192, 512, false};
     const size_t bytes = act_bytes(W_INT4, cols);
     struct matrix m = random_head(cols, type, size);
     struct par *par = par_new(3);
@@ -79,7 +79,7 @@ static void same_choice(size_t cols, enum st_dtype type, float size, float softc
 static void gives_up(void)
 {
     const struct kernels *k = kernels_for(simd_level());
-    const struct pace pace = {8192, 512};
+    const struct pace pace = {8192, 512, false};
     struct matrix m = random_head(64, ST_F16, 1.0f);
     struct par *par = par_new(1);
     struct chooser *c = chooser_new(&m, 1.0f, true, (struct id_span){NULL, 0}, k, par);
