@@ -494,17 +494,15 @@ static json_t *stage_args(const struct settings *set)
 }
 
 /* The stages that led here, this one included. */
-static json_t *provenance(const struct st_header *in, const struct settings *set, struct err *e)
+static json_t *provenance(const struct st_reader *r, const struct settings *set, struct err *e)
 {
+    const struct st_header *in = st_header_of(r);
     struct st_header *h = st_header_new();
     json_t *v = NULL;
-    const char *text;
 
     st_meta_copy(h, in);
-    if (st_provenance(h, "ct-pack", stage_args(set), in, e) == 0) {
-        text = st_meta(h, "provenance");
-        v = json_parse(text, strlen(text), "metadata provenance", e);
-    }
+    if (st_provenance(h, st_reader_name(r), "ct-pack", stage_args(set), in, e) == 0)
+        v = st_meta_list(h, "provenance", st_reader_name(r), e);
     st_header_free(h);
     return v;
 }
@@ -529,7 +527,7 @@ static int write_manifest(struct build *b)
 
 static int write_json_files(struct build *b)
 {
-    json_t *prov = provenance(st_header_of(b->in), b->set, b->e);
+    json_t *prov = provenance(b->in, b->set, b->e);
     json_t *index = b->shards->n > 1 ? ct_shards_index(b->shards, b->plan) : NULL;
     int rc = prov ? 0 : -1;
 
@@ -615,7 +613,7 @@ static int print_plan(const struct ct_plan *p, const struct ct_shards *s, struct
 }
 
 /* The build's own plan stream: its names, and its config as metadata. */
-static int write_plan_stream(const struct st_header *in, const struct ct_plan *p, const struct settings *set, struct err *e)
+static int write_plan_stream(const struct st_reader *in, const struct ct_plan *p, const struct settings *set, struct err *e)
 {
     json_t *prov = provenance(in, set, e);
     struct st_writer *w;
@@ -664,7 +662,7 @@ static int run(struct st_reader *in, const struct settings *set, struct err *e)
         warn_msg("%s: %llu linears came packed and stay as they are, not %s: that is made from a source in 16 bits", st_reader_name(in),
             (unsigned long long)plan->passed_linears, set->linears);
     if (shards && st_is_plan(h))
-        rc = to_stdout ? write_plan_stream(h, plan, set, e) : print_plan(plan, shards, e);
+        rc = to_stdout ? write_plan_stream(in, plan, set, e) : print_plan(plan, shards, e);
     else if (shards && to_stdout)
         err_set(e, EXIT_USAGE, "-o -: only a plan goes to stdout, a build needs a directory");
     else if (shards)

@@ -324,7 +324,7 @@ static struct st_header *output_header(enum job job, struct err *e)
         }
     }
     json_t *args = opt.drop_twin ? json_pack("[s]", "--drop-twin") : json_array();
-    if (st_provenance(h, prog_name, args, s.in, e) != 0)
+    if (st_provenance(h, s.name, prog_name, args, s.in, e) != 0)
         die(e);
     return h;
 }

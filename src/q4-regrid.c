@@ -428,8 +428,9 @@ static void add_blocks(struct st_header *h, const struct item *it)
 }
 
 /* `left` = the names of metadata q4_left so far; grows. */
-static struct st_header *output_header(const struct st_header *in, const struct items *all, json_t *left, unsigned only, enum q4_scale kind, struct err *e)
+static struct st_header *output_header(const struct st_reader *r, const struct items *all, json_t *left, unsigned only, enum q4_scale kind, struct err *e)
 {
+    const struct st_header *in = st_header_of(r);
     struct st_header *h = st_header_new();
     bool blocks = st_meta(in, "q4_scale") != NULL;
     st_meta_copy(h, in);
@@ -446,7 +447,7 @@ static struct st_header *output_header(const struct st_header *in, const struct 
     st_meta_set(h, "q4_scale", blocks ? q4_scale_meta(kind) : NULL);
     if (json_array_size(left))
         st_meta_set_json(h, "q4_left", left);
-    if (st_provenance(h, prog_name, provenance_args(only, kind), in, e) != 0)
+    if (st_provenance(h, st_reader_name(r), prog_name, provenance_args(only, kind), in, e) != 0)
         die(e);
     return h;
 }
@@ -578,7 +579,7 @@ int main(int argc, char **argv)
     if (!r)
         die(&e);
     const struct st_header *in = st_header_of(r);
-    json_t *left = st_meta(in, "q4_left") ? json_parse(st_meta(in, "q4_left"), strlen(st_meta(in, "q4_left")), "metadata q4_left", &e) : json_array();
+    json_t *left = st_meta_list(in, "q4_left", st_reader_name(r), &e);
     if (!left)
         die(&e);
     enum q4_scale kind = choose_scale(in, st_reader_name(r));
@@ -586,7 +587,7 @@ int main(int argc, char **argv)
     struct job *job = new_job(kind, &all, r);
     if (strcmp(opt.off_grid, "keep") == 0 && !st_is_plan(in))
         find_off_grid(job, &e);
-    struct st_header *h = output_header(in, &all, left, only, kind, &e);
+    struct st_header *h = output_header(r, &all, left, only, kind, &e);
     write_stream(job, h, &e);
     if (opt.report)
         write_report(&all, kind, &e);

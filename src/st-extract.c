@@ -239,30 +239,30 @@ static json_t *provenance_args(const char *identity)
 }
 
 /* q4_left of a saved stream names tensors as the output spells them. */
-static void rename_left(struct st_header *h, struct err *e)
+static void rename_left(struct st_header *h, const char *from, struct err *e)
 {
-    const char *text = st_meta(h, "q4_left");
-    json_t *left = text ? json_parse(text, strlen(text), "metadata q4_left", e) : NULL, *renamed = json_array(), *v;
+    json_t *left = st_meta_list(h, "q4_left", from, e), *renamed = json_array(), *v;
     char name[512];
     size_t i;
-    if (text && !left)
+    if (!left)
         die(e);
     json_array_foreach(left, i, v)
         if (json_is_string(v) && output_name_of(json_string_value(v), name, sizeof name))
             json_array_append_new(renamed, json_string(name));
-    if (left)
+    if (json_array_size(left))
         st_meta_set_json(h, "q4_left", renamed);
     json_decref(left);
     json_decref(renamed);
 }
 
-static struct st_header *output_header(const struct source *src, const char *identity, const struct items *all, struct err *e)
+/* `from` = what the source was called. */
+static struct st_header *output_header(const struct source *src, const char *from, const char *identity, const struct items *all, struct err *e)
 {
     struct st_header *h = st_header_new();
     st_meta_copy(h, src->header);
     st_meta_set(h, "format", "pt");
     if (opt.text_only && st_meta(h, "config")) {
-        json_t *config = st_meta_config(h, "source", e);
+        json_t *config = st_meta_config(h, from, e);
         if (!config)
             die(e);
         json_t *lifted = gemma_config_lift(config);
@@ -271,10 +271,10 @@ static struct st_header *output_header(const struct source *src, const char *ide
         json_decref(config);
     }
     if (opt.text_only)
-        rename_left(h, e);
+        rename_left(h, from, e);
     if (opt.plan)
         st_meta_set(h, "plan", "1");
-    if (st_provenance(h, "st-extract", provenance_args(identity), src->header, e) != 0)
+    if (st_provenance(h, from, "st-extract", provenance_args(identity), src->header, e) != 0)
         die(e);
     for (size_t i = 0; i < all->n; i++)
         st_header_add(h, all->item[i].name, all->item[i].dtype, all->item[i].ndim, all->item[i].shape);
@@ -540,7 +540,7 @@ int main(int argc, char **argv)
     choose_side_files(&all, origin.src, &re);
     if (all.n > 1)
         qsort(all.item, all.n, sizeof *all.item, by_place);
-    struct st_header *h = output_header(origin.src, origin.remote ? remote_identity(origin.remote) : NULL, &all, &e);
+    struct st_header *h = output_header(origin.src, strcmp(argv[first], "-") ? argv[first] : "stdin", origin.remote ? remote_identity(origin.remote) : NULL, &all, &e);
 
     if (opt.list || opt.json) {
         if (drain(origin.src, &e) != 0)

@@ -415,7 +415,7 @@ static int write_stream(struct model *m, struct err *e)
     if (opt.plan)
         st_meta_set(h, "plan", "1");
     struct output *out = NULL;
-    int rc = st_provenance(h, prog_name, provenance_args(), NULL, e) || !(out = output_open(opt.out, opt.zstd, e)) ||
+    int rc = st_provenance(h, opt.out, prog_name, provenance_args(), NULL, e) || !(out = output_open(opt.out, opt.zstd, e)) ||
              write_file(out, h, m, sorted, n, e);
     if (!rc)
         rc = output_commit(out, e);

@@ -93,7 +93,7 @@ config() { jq "$1" b/config.json | sed 's/\("final_logit_softcapping": [0-9]*\)\
     says packed "with_entries(if .key | test(\"layers.0.self_attn.._proj.weight_scale\") then .value.shape[1] |= . / 2 else . end)" "one build has one scheme for its linears"
     says plain "$m.dtype = \"I64\"" "I64 is no dtype of a weight: expected BF16, F16 or F32"
     says plain "$m.dtype = \"F32\"" "is a linear in F32 and q4_left does not name it: run q4-regrid first"
-    says text '.__metadata__.q4_left = "{}"' "metadata q4_left is no array of names"
+    says text '.__metadata__.q4_left = "{}"' "metadata q4_left: expected a JSON array"
     says text "$q.shape = [0, 8, 18]" "an empty matrix"
     says text '."model.layers.0.strange.weight_q4" = '"$q" "model.layers.0.strange.weight"
     says text '.__metadata__.config |= (fromjson | .tie_word_embeddings = false | tojson)' "the config says that lm_head is not tied, but there is none"

@@ -238,7 +238,11 @@ load refusals
     cp packed.zst z/model.safetensors
     refused 65 "z/model.safetensors: compressed or no plain file: decompress it first" gpu-decode --device cpu --model z
     st '{"__metadata__":{"provenance":"{}"},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}' 1 >p
-    refused_stdin p 65 "metadata provenance: expected an array of stages" q4-regrid
+    refused_stdin p 65 "stdin: metadata provenance: expected a JSON array" q4-regrid
+    st '{"__metadata__":{"q4_left":"{}"},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}' 1 >p
+    refused_stdin p 65 "stdin: metadata q4_left: expected a JSON array" q4-regrid
+    st '{"__metadata__":{"config":"{"},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}' 1 >p
+    refused 65 "st-extract: p: metadata config: not JSON" st-extract --text-only p
     mkdir i
     cp "$m/config.json" i
     cp "$good" i/a.safetensors

@@ -525,22 +525,10 @@ static int read_scale(struct planner *pl)
     return s && pl->scale_dtype == ST_DTYPES ? REFUSE(pl, "%s: metadata q4_scale is \"%.20s\", expected BF16 or F16", pl->name, s) : 0;
 }
 
-static int read_left(struct planner *pl)
-{
-    const char *s = st_meta(pl->in, "q4_left");
-
-    if (!s)
-        return 0;
-    pl->left = json_parse(s, strlen(s), "metadata q4_left", pl->e);
-    if (pl->left && !json_is_array(pl->left))
-        return REFUSE(pl, "%s: metadata q4_left is no array of names", pl->name);
-    return pl->left ? 0 : -1;
-}
-
 static int read_meta(struct planner *pl)
 {
     pl->config = st_meta_config(pl->in, pl->name, pl->e);
-    if (!pl->config || read_scale(pl) || read_left(pl))
+    if (!pl->config || read_scale(pl) || !(pl->left = st_meta_list(pl->in, "q4_left", pl->name, pl->e)))
         return -1;
     pl->arch = ct_arch_of(pl->config);
     pl->quant = ct_quant_read(pl->config, pl->name, NULL, pl->e);

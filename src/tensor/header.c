@@ -332,13 +332,23 @@ json_t *st_meta_config(const struct st_header *h, const char *name, struct err *
     return v;
 }
 
-int st_provenance(struct st_header *h, const char *tool, json_t *args, const struct st_header *parent, struct err *e)
+json_t *st_meta_list(const struct st_header *h, const char *key, const char *name, struct err *e)
 {
-    json_t *list = st_meta(h, "provenance") ? meta_json(h, "provenance", tool, e) : json_array();
-    if (!list || !json_is_array(list)) {
-        json_decref(list);
+    json_t *v = st_meta(h, key) ? meta_json(h, key, name, e) : json_array();
+    if (v && !json_is_array(v)) {
+        err_set(e, EXIT_DATA, "%s: metadata %s: expected a JSON array", name, key);
+        json_decref(v);
+        return NULL;
+    }
+    return v;
+}
+
+int st_provenance(struct st_header *h, const char *name, const char *tool, json_t *args, const struct st_header *parent, struct err *e)
+{
+    json_t *list = st_meta_list(h, "provenance", name, e);
+    if (!list) {
         json_decref(args);
-        return err_set(e, EXIT_DATA, "metadata provenance: expected an array of stages");
+        return -1;
     }
     json_t *stage = json_pack("{s:s, s:s, s:o}", "tool", tool, "version", version_string(), "args", args);
     json_object_set_new(stage, "parent", parent ? json_string(parent->sha256) : json_null());

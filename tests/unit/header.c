@@ -86,11 +86,11 @@ static void provenance_grows(void)
     struct err e = {0, ""};
     struct st_header *h = st_header_new(), *p = st_header_new();
     memcpy(p->sha256, "ab", 3);
-    assert(st_provenance(h, "one", json_pack("[s]", "--x"), NULL, &e) == 0);
-    assert(st_provenance(h, "two", json_array(), p, &e) == 0);
+    assert(st_provenance(h, "x", "one", json_pack("[s]", "--x"), NULL, &e) == 0);
+    assert(st_provenance(h, "x", "two", json_array(), p, &e) == 0);
     assert(strstr(st_meta(h, "provenance"), "\"tool\":\"one\"") && strstr(st_meta(h, "provenance"), "\"parent\":\"ab\""));
     st_meta_set(h, "provenance", "{}");
-    assert(st_provenance(h, "three", json_array(), NULL, &e) == -1 && e.code == EXIT_DATA);
+    assert(st_provenance(h, "x", "three", json_array(), NULL, &e) == -1 && e.code == EXIT_DATA);
     st_header_free(h);
     st_header_free(p);
     puts("provenance grows by one stage a program");
