@@ -490,7 +490,10 @@ static int write_json(struct build *b, const char *name, const json_t *v)
 
 static json_t *stage_args(const struct settings *set)
 {
-    return json_pack("[s,s,s,o]", "--linears", set->linears, "--shard-size", json_sprintf("%ld", set->shard_size));
+    char size[32];
+
+    snprintf(size, sizeof size, "%ld", set->shard_size);
+    return json_pack("[o,o]", st_stage_arg("linears", set->linears), st_stage_arg("shard-size", size));
 }
 
 /* The stages that led here, this one included. */

@@ -405,9 +405,9 @@ static json_t *provenance_args(unsigned only, enum q4_scale kind)
         if (only & 1u << i)
             buf_printf(&b, "%s%s", b.n ? "," : "--only=", selections[i].name);
     json_array_append_new(args, json_string(b.data));
-    json_array_append_new(args, json_sprintf("--scale-dtype=%s", q4_scale_name(kind)));
+    json_array_append_new(args, st_stage_arg("scale-dtype", q4_scale_name(kind)));
     if (opt.leave)
-        json_array_append_new(args, json_sprintf("--leave=%s", opt.leave));
+        json_array_append_new(args, st_stage_arg("leave", opt.leave));
     if (strcmp(opt.off_grid, "keep") == 0)
         json_array_append_new(args, json_string("--off-grid=keep"));
     buf_free(&b);

@@ -232,9 +232,9 @@ static json_t *provenance_args(const char *identity)
     if (opt.text_only)
         json_array_append_new(args, json_string("--text-only"));
     if (opt.select)
-        json_array_append_new(args, json_sprintf("--select=%s", opt.select));
+        json_array_append_new(args, st_stage_arg("select", opt.select));
     for (size_t i = 0; i < opt.rows.n; i++)
-        json_array_append_new(args, json_sprintf("--rows=%s", opt.rows.item[i]));
+        json_array_append_new(args, st_stage_arg("rows", opt.rows.item[i]));
     return args;
 }
 

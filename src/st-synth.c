@@ -382,16 +382,14 @@ static int write_file(struct output *out, struct st_header *h, const struct mode
 /* Names the options that decide the bytes; a config file is in the stream itself. */
 static json_t *provenance_args(void)
 {
-    json_t *args = opt.config ? json_pack("[s]", "--config") : json_pack("[s, s, s, s]", "--size", opt.size, "--scale", opt.scale);
+    json_t *args = opt.config ? json_pack("[s]", "--config") : json_pack("[o, o]", st_stage_arg("size", opt.size), st_stage_arg("scale", opt.scale));
     char number[32];
 
     snprintf(number, sizeof number, "%ld", opt.seed);
-    json_array_append_new(args, json_string("--seed"));
-    json_array_append_new(args, json_string(number));
+    json_array_append_new(args, st_stage_arg("seed", number));
     if (opt.off_grid) {
         snprintf(number, sizeof number, "%ld", opt.off_grid);
-        json_array_append_new(args, json_string("--off-grid"));
-        json_array_append_new(args, json_string(number));
+        json_array_append_new(args, st_stage_arg("off-grid", number));
     }
     if (opt.twin)
         json_array_append_new(args, json_string("--twin-lm-head"));

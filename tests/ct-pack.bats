@@ -146,7 +146,7 @@ END
     diff <(cd b && find . -type f ! -name MANIFEST.sha256 -printf '%f\n' | sort) <(cut -c 67- b/MANIFEST.sha256)
     cmp b/generation_config.json src/generation_config.json
     only_holds b MANIFEST.sha256 config.json generation_config.json model.safetensors provenance.json tokenizer_config.json
-    holds '[.[].tool] == ["st-extract", "q4-regrid", "ct-pack"] and (.[2].parent | test("^[0-9a-f]{64}$")) and .[2].args == ["--linears", "int4", "--shard-size", "5000000000"]' b/provenance.json
+    holds '[.[].tool] == ["st-extract", "q4-regrid", "ct-pack"] and (.[2].parent | test("^[0-9a-f]{64}$")) and .[2].args == ["--linears=int4", "--shard-size=5000000000"]' b/provenance.json
     "$BIN/st-extract" src | "$BIN/q4-regrid" | "$BIN/ct-pack" -o full
     cmp full/processor_config.json src/processor_config.json
 }

@@ -138,6 +138,8 @@ names() { st_header "$1" | jq -r 'del(.__metadata__) | to_entries | sort_by(.val
     sum=$(st_header "$f" | sha256sum | cut -d' ' -f1)
     st_header x.st | jq -r .__metadata__.provenance | jq -e --arg s "$sum" '.[0].tool == "st-extract" and .[0].args == ["--text-only"] and .[0].parent == $s'
     ! st_header x.st | grep -q "$PWD" || false
+    st-extract --plan --select $'\xff|embed' --rows model.embed_tokens.weight:0-2 "$f" > y.st       # an option that is no UTF-8 is not left out
+    st_header y.st | jq -r .__metadata__.provenance | jq -e '.[0].args == ["--select=?|embed", "--rows=model.embed_tokens.weight:0-2"]'
 }
 
 @test "a closed standard output and a file beyond its limit are failed writes" {

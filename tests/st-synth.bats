@@ -29,7 +29,7 @@ names() { st_header "$1" | jq -r 'del(.__metadata__) | to_entries | sort_by(.val
         cmp <(tail -c +"$((9 + $(st_header one | wc -c)))" one) <(tail -c +"$((9 + $(st_header two | wc -c)))" two)
     done
     diff <(st_header s.safetensors | jq -r .__metadata__.config | jq -S .) <(jq -S . dir/config.json)
-    st_header s.safetensors | jq -r .__metadata__.provenance | holds '.[0].tool == "st-synth" and .[0].parent == null and (.[0].args | index("--towers") != null)' /dev/stdin
+    st_header s.safetensors | jq -r .__metadata__.provenance | holds '.[0].tool == "st-synth" and .[0].parent == null and (.[0].args | .[:3] == ["--size=26b", "--scale=nano", "--seed=1"] and index("--towers") != null)' /dev/stdin
     only_holds dir chat_template.jinja config.json generation_config.json model.safetensors processor_config.json tokenizer.json tokenizer_config.json
 }
 

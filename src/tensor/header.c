@@ -343,6 +343,14 @@ json_t *st_meta_list(const struct st_header *h, const char *key, const char *nam
     return v;
 }
 
+json_t *st_stage_arg(const char *option, const char *value)
+{
+    char *text = xasprintf("--%s=%s", option, value);
+    json_t *v = json_repaired(text, strlen(text));
+    free(text);
+    return v;
+}
+
 int st_provenance(struct st_header *h, const char *name, const char *tool, json_t *args, const struct st_header *parent, struct err *e)
 {
     json_t *list = st_meta_list(h, "provenance", name, e);

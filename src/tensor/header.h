@@ -58,6 +58,8 @@ json_t *st_meta_config(const struct st_header *h, const char *name, struct err *
 /* A key's value as a list of strings or objects: an empty list when it is absent; new reference. EXIT_DATA when it is no JSON array. */
 json_t *st_meta_list(const struct st_header *h, const char *key, const char *name, struct err *e) MUST_CHECK;
 void st_meta_set_json(struct st_header *h, const char *key, const json_t *value);   /* compact text */
+/* One of a stage's args: "--OPTION=VALUE", what is no UTF-8 in it as '?'; new reference. */
+json_t *st_stage_arg(const char *option, const char *value);
 /* Append this program's stage to `provenance`: args is an array of strings (only options that can change bytes, fixed order; the
  * reference is consumed); parent = the header it read, NULL for a source; name = that of what it read, for messages. */
 int st_provenance(struct st_header *h, const char *name, const char *tool, json_t *args, const struct st_header *parent, struct err *e) MUST_CHECK;
