@@ -78,7 +78,7 @@ teardown() {
 # What the examples say of places that are not here.
 here() {
     sed -E "s,hf://google/gemma-4-E2B-it-qat-q4_0-unquantized,SRC,; s,hf://google/gemma-4-E2B-it-qat-w4a16-ct,BUILD,; s,http://127.0.0.1:8080,$(cat served),
-        s,--port (8080|8700),--port 0 --until-eof </dev/null,; s,^AWS_ENDPOINT_URL=http[^ ]* aws .*,:,; s,guard -- make.*,guard -- true,; s,\[9259[^]]*],[5],"
+        s,--port (8080|8700),--port 0 --until-eof </dev/null,; s,^AWS_ENDPOINT_URL=http.* [\\]$,: \\\\,; s,guard -- make.*,guard -- true,; s,\[9259[^]]*],[5],"
 }
 
 @test "the examples of every page run" {
