@@ -108,7 +108,12 @@ static void print_gpu(FILE *f, const json_t *gpu)
     fprintf(f, "\n%s, %.0f GB/s, %.0f GB: at most %.1f tokens a second; %s\n", json_string_value(json_object_get(gpu, "name")), real(gpu, "gb_per_s"),
         real(gpu, "memory_gb"), real(gpu, "max_tokens_per_s"), json_is_true(json_object_get(gpu, "fits_memory")) ? "the weights fit" : "the weights do not fit");
     fprintf(f, "vLLM:       %8.1f tokens a second predicted (%s)\n", real(vllm, "tokens_per_s"), json_string_value(json_object_get(vllm, "basis")));
-    fprintf(f, "gpu-decode: %8.1f tokens a second predicted (%s)\n\n", real(ours, "tokens_per_s"), json_string_value(json_object_get(ours, "basis")));
+    fprintf(f, "gpu-decode: %8.1f tokens a second predicted (", real(ours, "tokens_per_s"));
+    if (json_is_true(json_object_get(ours, "runs")))
+        fprintf(f, "planned: %.0f %% of the data sheet's bandwidth, %.1f us around each kernel, %.0f us a token besides; not measured)\n\n",
+            100 * real(ours, "share_of_peak"), real(ours, "kernel_us"), real(ours, "token_us"));
+    else
+        fprintf(f, "%s)\n\n", json_string_value(json_object_get(ours, "basis")));
     fprintf(f, "%-14s %8s %16s %12s\n", "part", "kernels", "bytes a token", "us a token");
     json_array_foreach(json_object_get(ours, "parts"), i, part)
         fprintf(f, "%-14s %8lld %16lld %12.1f\n", json_string_value(json_object_get(part, "part")), number(part, "kernels"), number(part, "bytes"), real(part, "us"));
