@@ -268,7 +268,7 @@ uninstall:
 deb: all
 	@packaging/deb
 
-## layers: check that includes only point up the list of modules (docs/architecture.md)
+## layers: check that a module includes only what it may know (docs/architecture.md, Layers)
 layers:
 	@tests/layers.sh
 
