@@ -19,7 +19,33 @@ struct choice {
 
 static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
-/* A file, or the *.json files of a directory in the order of their names. */
+static bool is_link(const char *path)
+{
+    struct stat st;
+
+    return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+}
+
+/* A sweep leaves beside each build's newest result, which a link names, what it has checked and measured before. */
+static void newest_alone(char **list, size_t *n)
+{
+    size_t links = 0;
+
+    for (size_t i = 0; i < *n; i++)
+        links += is_link(list[i]);
+    if (links == 0 || links == *n)
+        return;
+    links = 0;
+    for (size_t i = 0; i < *n; i++) {
+        if (is_link(list[i]))
+            list[links++] = list[i];
+        else
+            free(list[i]);
+    }
+    *n = links;
+}
+
+/* A file, or the *.json files of a directory in the order of their names: where some are links, as in a sweep's directory, the links alone. */
 static char **files_of(const char *path, size_t *n, struct err *e)
 {
     struct stat st;
@@ -41,6 +67,7 @@ static char **files_of(const char *path, size_t *n, struct err *e)
             list[(*n)++] = xasprintf("%s/%s", path, f->d_name);
         }
         closedir(dir);
+        newest_alone(list, n);
         if (!list)
             (void)err_set(e, EXIT_NOINPUT, "%s: holds no result: no *.json", path);
         else

@@ -346,6 +346,17 @@ F
     run -66 tabulate nowhere.json
 }
 
+@test "a sweep's directory: the newest result of each build, which a link names" {
+    mkdir sweep
+    result sweep/text-0123456789abcdef.0123456789abcdef.json
+    result sweep/text-0123456789abcdef.fedcba9876543210.json
+    echo '{"ok": true}' >sweep/text-0123456789abcdef.check-0123456789abcdef.json
+    ln -s text-0123456789abcdef.fedcba9876543210.json sweep/text.json
+    run -0 --separate-stderr tabulate --format json sweep
+    diff <(tabulate --format json sweep/text.json) - <<<"$output"
+    run -0 --separate-stderr tabulate diff sweep sweep/
+}
+
 @test "a build given twice, no file, an unknown format" {
     result a.json
     cp a.json b.json
