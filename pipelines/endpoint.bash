@@ -39,7 +39,7 @@ hold() {        # NAME UNTIL_EOF MODEL [OPTION]...
     shift 3
     echo $$ >"$state/pid"
     "$bin/sm-endpoint" up "$name" --model "$model" --instance "${INSTANCE:-ml.g6.xlarge}" --region "${REGION:-us-east-2}" --role "$role" \
-        --expires "${EXPIRES:-2h}" "$@" </dev/null >"$state/endpoint.part" || rc=$?
+        --expires "${EXPIRES:-2h}" ${SCHEDULE_ROLE:+--schedule-role "$SCHEDULE_ROLE"} "$@" </dev/null >"$state/endpoint.part" || rc=$?
     [ "$rc" -ne 0 ] || mv "$state/endpoint.part" "$state/endpoint"
     echo "$rc" >"$state/rc"
     [ "$rc" -eq 0 ] || exit "$rc"

@@ -92,10 +92,11 @@ chat() { printf '{"id":%s,"messages":[{"role":"user","content":"hi"}],"max_token
     run -66 "$ROOT/pipelines/publish" nowhere s3://models/x
     export OUT=$PWD/out Q4STATE=$PWD/target
     run -64 "$ROOT/pipelines/targets/sagemaker" up build
-    export ROLE PUBLISH=s3://models/p REGION=us-east-1
+    export ROLE PUBLISH=s3://models/p REGION=us-east-1 SCHEDULE_ROLE=arn:aws:iam::123456789012:role/clock
     timeout 60 "$ROOT/pipelines/targets/sagemaker" up build 3>&-
     [[ $("$ROOT/pipelines/targets/sagemaker" url) = q4-build-*@us-east-1 ]]
     "$ROOT/pipelines/targets/sagemaker" facts | holds '.machine.instance == "ml.g6.xlarge" and .machine.usd_per_hour == 1.1267 and .engine.starts == 1 and .engine.name == "gpu-serve"'
+    jq -c '[.regions[].schedule[]]' state/state.json | grep -F '"arn:aws:iam::123456789012:role/clock"'
     "$ROOT/pipelines/targets/sagemaker" down
     sm-endpoint list | grep -v '^one@' | wc -l | grep -qx 0
     holds '.seconds >= 0 and .usd >= 0' out/meter.jsonl
