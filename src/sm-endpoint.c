@@ -13,6 +13,7 @@
 #include "aws/s3.h"
 #include "base/io.h"
 #include "base/opt.h"
+#include "base/stop.h"
 
 #define SWEEP_EXPIRY "2h"
 
@@ -32,9 +33,9 @@ static void catch_signals(void)
 {
     struct sigaction a = {.sa_handler = on_signal};
     sigemptyset(&a.sa_mask);
-    sigaction(SIGINT, &a, NULL);
-    sigaction(SIGTERM, &a, NULL);
-    sigaction(SIGHUP, &a, NULL);
+    stop_signal(SIGINT, &a);
+    stop_signal(SIGTERM, &a);
+    stop_signal(SIGHUP, &a);
 }
 
 /* What lives as long as the program. */

@@ -275,10 +275,11 @@ until_true() {  # COMMAND…
 }
 begun() { [ -s stdout ] || [ "$(find . -mindepth 1 | wc -l)" -gt "$1" ]; }
 
-@test "SIGINT and SIGTERM: 128+n, nothing left behind" {
+@test "SIGINT, SIGTERM and SIGQUIT: 128+n, nothing left behind" {
     local line signal pid before
+    ulimit -c 0                 # SIGQUIT would leave a core file
     while read -r line <&9; do
-        for signal in INT TERM; do
+        for signal in INT TERM QUIT; do
             fresh
             parse "$line" || continue
             mkfifo in
@@ -286,7 +287,7 @@ begun() { [ -s stdout ] || [ "$(find . -mindepth 1 | wc -l)" -gt "$1" ]; }
             : >stderr
             before=$(find . -mindepth 1 | wc -l)
             # A background job of a shell without job control ignores SIGINT; this one must not.
-            env --default-signal=INT,TERM "$BIN/$PROGRAM" "${ARGS[@]}" <in >stdout 2>stderr &
+            env --default-signal=INT,TERM,QUIT "$BIN/$PROGRAM" "${ARGS[@]}" <in >stdout 2>stderr &
             pid=$!
             exec 8>in
             # All but the end of the input: the program is in the middle of its work, and stays there.

@@ -330,6 +330,15 @@ END
     [ "$(curl -s -o /dev/null -w '%{http_code}' "$URL/ping")" = 000 ]
 }
 
+@test "started with nohup it stays deaf to SIGHUP" {
+    env --ignore-signal=HUP "$BIN/gpu-serve" --model "$(golden gemma3-nano)" --port 0 >url 2>log 3>&- &
+    SERVER=$!
+    for _ in $(seq 200); do [ ! -s url ] || break; sleep 0.02; done
+    kill -HUP "$SERVER"
+    sleep 0.2
+    [ "$(curl -s -o /dev/null -w '%{http_code}' "$(cat url)/ping")" = 200 ]
+}
+
 @test "--until-eof: ends with its standard input" {
     MODEL=$(model e2b)
     mkfifo in

@@ -38,7 +38,7 @@ static void on_signal(int sig)
 
 static void catch_signals(void)
 {
-    static const int caught[] = {SIGINT, SIGTERM, SIGHUP};
+    static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU};
     for (size_t i = 0; i < sizeof caught / sizeof caught[0]; i++) {
         struct sigaction old, act;
         memset(&act, 0, sizeof act);

@@ -1,6 +1,6 @@
 /* What must not outlive an unfinished run: temporary files and directories.
  *
- * cleanup_add() registers a path; at exit, die() and SIGINT, SIGTERM, SIGHUP the registered paths are removed in
+ * cleanup_add() registers a path; at exit, die() and SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU the registered paths are removed in
  * reverse order (files unlinked, directories rmdir-ed), then the signal takes its default course (128+n).  The handler only calls
  * unlink, rmdir and raise.  Paths are copied.  Threads: calls are serialised inside.
  */

@@ -18,15 +18,21 @@ static void on_signal(int sig)
     if (write(pipe_ends[1], &byte, 1) < 0) _exit(128 + sig);
 }
 
+void stop_signal(int sig, const struct sigaction *a)
+{
+    struct sigaction old;
+    if (sig != SIGHUP || sigaction(sig, NULL, &old) || old.sa_handler != SIG_IGN) sigaction(sig, a, NULL);
+}
+
 void stop_catch(bool at_once)
 {
     struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     insist = at_once;
     struct err e = {0};
     if (pipe(pipe_ends) && err_process(&e)) die(&e);
-    sigaction(SIGTERM, &a, NULL);
-    sigaction(SIGINT, &a, NULL);
-    sigaction(SIGHUP, &a, NULL);
+    stop_signal(SIGTERM, &a);
+    stop_signal(SIGINT, &a);
+    stop_signal(SIGHUP, &a);
     sigaction(SIGPIPE, &(struct sigaction){.sa_handler = SIG_IGN}, NULL);
 }
 

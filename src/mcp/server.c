@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/opt.h"
+#include "base/stop.h"
 #include "mcp/files.h"
 #include "mcp/rpc.h"
 
@@ -385,7 +386,7 @@ static int catch_signals(struct err *e)
         fcntl(signals[i], F_SETFL, O_NONBLOCK);
         fcntl(signals[i], F_SETFD, FD_CLOEXEC);
     }
-    for (size_t i = 0; i < sizeof SIGNALS / sizeof *SIGNALS; i++) sigaction(SIGNALS[i], &a, NULL);
+    for (size_t i = 0; i < sizeof SIGNALS / sizeof *SIGNALS; i++) stop_signal(SIGNALS[i], &a);
     signal(SIGPIPE, SIG_IGN);           /* a client that is gone is noticed where it is written to */
     return 0;
 }
