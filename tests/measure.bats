@@ -18,7 +18,9 @@ jq -c --argjson cut "${CUT:-0}" --argjson stream $stream --slurpfile all request
     | {id, request_id: null, status: 200, scheduled_ms: $i, sent_ms: $i, ttft_ms: (if $stream then 12 else null end), tpot_ms: (if $stream then 2 else null end),
        e2e_ms: (10.5 + 2 * .max_tokens), prompt_tokens: (.prompt_ids // [range(9)] | length), completion_tokens: (.max_tokens - $cut),
        text: (if .id == "mul-0" then " It is 1512.\n" else "no" end)}
-    + (if $stream then {chunk_ms: [range(.max_tokens) | 12 + 2 * .]} else {} end)' <requests.part
+    + (if $stream then {chunk_ms: [range(.max_tokens) | 12 + 2 * .]} else {} end)
+    | if $ENV.LOADFAIL and $i == 0 and $ARGS.named.rate then . + {error: "the queue is full", status: 429} else . end' \
+    --argjson rate "$([[ " $* " = *" --rate "* ]] && echo true || echo false)" <requests.part
 [[ " $* " != *" --rate "* ]] || exit "${LOADFAIL:-0}"
 [ -z "${FAIL:-}" ] || { echo "sm-invoke: 1 of 40 requests failed; the first: HTTP 500" >&2; exit 69; }
 F
@@ -149,7 +151,8 @@ F
 
 @test "a prompt that the server cannot take is skipped, and the result says so; requests that fail under load are kept" {
     jq '.engine.max_model_len = 1000' facts.json >f && mv f facts.json
-    LOADFAIL=69 whole --rates 5 --arrivals constant
+    LOADFAIL=69 run -0 --separate-stderr whole --rates 5 --arrivals constant
+    [[ $stderr = *"measure: text: load at 5 requests a second: 1 of 10 failed: more than the server takes; the result counts them"* ]]
     grep -q -- '--stream --rate 5$' calls
     holds '(.prefill | length) == 1 and any(.skipped[]; . == "prompts of 2048 tokens: the server takes 1000") and (.load | map(.rate)) == [5]' r.json
     run -0 tabulate --table caveats r.json
