@@ -123,9 +123,9 @@ GK_DEVICE void weigh(const view &v, const span &s, int stripe, const uint8_t *pr
 }
 
 /* Columns 8 piece .. of one head, from its splits: sum of out e^(m - M) / sum of sum e^(m - M).  A split's row: head_dim values, m, sum. */
-GK_DEVICE pair8 join(const float *split, size_t step, int splits, int head_dim, int piece)
+GK_DEVICE floats8 join(const float *split, size_t step, int splits, int head_dim, int piece)
 {
-    pair8 x = {{0, 0, 0, 0, 0, 0, 0, 0}};
+    floats8 x = {{0, 0, 0, 0, 0, 0, 0, 0}};
     float most = -INFINITY, sum = 0;
 
     for (int i = 0; i < splits; i++)
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(GK_THREADS, 2) attend(const __grid_constant__ 
     }
     for (int i = (int)threadIdx.x; i < heads * a.head_dim / 8; i += GK_THREADS) {
         const int head = i / (a.head_dim / 8), piece = i % (a.head_dim / 8);
-        const pair8 x = join(from + head * wide, (size_t)8 * (size_t)wide, splits, a.head_dim, piece);
+        const floats8 x = join(from + head * wide, (size_t)8 * (size_t)wide, splits, a.head_dim, piece);
         put_piece(a.out.x + (size_t)token * (size_t)a.out.ld, (first_head + head) * a.head_dim / 8 + piece, a.out.order, x.v);
     }
 }

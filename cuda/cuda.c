@@ -206,7 +206,7 @@ static int take_pages(struct cuda *c, const struct engine_item *item, size_t n, 
     size_t blocks = 0;
 
     for (size_t i = 0; i < n; i++)
-        blocks += pages_blocks(&c->pages, item[i].seq->position + (long)item[i].n) - pages_blocks(&c->pages, item[i].seq->cuda->held);
+        blocks += pages_wanted(item[i].seq->cuda, item[i].seq->position + (long)item[i].n);
     bool full = blocks > c->pages.n_free;
     for (size_t i = 0; i < n; i++) {
         struct cuda_seq *s = item[i].seq->cuda;

@@ -2,8 +2,8 @@
  *
  * Owns: the GPU's memory (weights, K/V, activations), its one stream, the graph of a token.  engine.c is its only caller and decides what runs; all of it is called
  * by one thread, except the buffers of cuda_memory().
- * Three implementations, chosen when a program is linked: cuda_none.c where there was no nvcc (nothing is ever there), model.c on CUDA's runtime, and model.c on the host
- * shim, which runs the same kernels on the CPU, slowly: for tests, and every result says so.
+ * Three implementations, chosen when a program is linked: cuda_none.c where there was no nvcc (nothing is ever there), cuda.c on CUDA's runtime (device_cuda.c), and cuda.c on the
+ * host shim (device_host.c), which runs the same kernels on the CPU, slowly: for tests, and every result says so.
  * Errors of the runtime are EXIT_UNAVAILABLE when there is no device or it is lost, EXIT_TEMPFAIL for want of its memory.
  */
 #ifndef CUDA_CUDA_H
@@ -52,6 +52,6 @@ struct cuda_part { const char *name; int kernels; uint64_t bytes; double us; };
 enum { CUDA_PARTS = 24 };
 int cuda_profile(struct cuda *c, struct engine_item *item, struct cuda_part part[CUDA_PARTS], size_t *n, struct err *e) MUST_CHECK;
 uint64_t cuda_kernels_run(const struct cuda *c);
-/* engine_read_weights(). */
+/* engine_read_weights(); 0 when the GPU failed: the next step says how. */
 uint64_t cuda_read_weights(struct cuda *c);
 #endif

@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(GK_THREADS, 4) embed(const __grid_constant__ s
     float *h = a.h + (size_t)token * (size_t)n, sum = 0;
 
     for (int p = (int)threadIdx.x; p < n / 8; p += GK_THREADS) {
-        pair8 x = table_piece(a.table, id, p);
+        floats8 x = table_piece(a.table, id, p);
 #pragma unroll
         for (int i = 0; i < 8; i++)
             x.v[i] *= a.scale;

@@ -6,20 +6,20 @@
 #define CUDA_FINISH_CUH
 #include "cuda/device.cuh"
 
-struct pair8 { float v[8]; };
+struct floats8 { float v[8]; };
 
-GK_DEVICE pair8 load8(const float *p)
+GK_DEVICE floats8 load8(const float *p)
 {
     const float4 a = load_l2(p), b = load_l2(p + 4);
     return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
 }
-GK_DEVICE pair8 ones() { return {{1, 1, 1, 1, 1, 1, 1, 1}}; }
-GK_DEVICE void store8(float *p, const pair8 &v)
+GK_DEVICE floats8 ones() { return {{1, 1, 1, 1, 1, 1, 1, 1}}; }
+GK_DEVICE void store8(float *p, const floats8 &v)
 {
     ((float4 *)p)[0] = make_float4(v.v[0], v.v[1], v.v[2], v.v[3]);
     ((float4 *)p)[1] = make_float4(v.v[4], v.v[5], v.v[6], v.v[7]);
 }
-GK_DEVICE float square(const pair8 &x)
+GK_DEVICE float square(const floats8 &x)
 {
     float s = 0;
 #pragma unroll
@@ -28,10 +28,10 @@ GK_DEVICE float square(const pair8 &x)
     return s;
 }
 /* x r w; w NULL = 1. */
-GK_DEVICE pair8 normed(const pair8 &x, float r, const float *w)
+GK_DEVICE floats8 normed(const floats8 &x, float r, const float *w)
 {
-    const pair8 by = w ? load8(w) : ones();
-    pair8 y;
+    const floats8 by = w ? load8(w) : ones();
+    floats8 y;
 #pragma unroll
     for (int i = 0; i < 8; i++)
         y.v[i] = x.v[i] * r * by.v[i];
@@ -61,7 +61,7 @@ template <bool BLOCK> GK_DEVICE void put_outs(const struct gk_out *out, int outs
 {
     for (int o = 0; o < outs; o++)
         for (int p = rank_in_team<BLOCK>(); p < n / 8; p += team_size<BLOCK>()) {
-            const pair8 x = load8(h + 8 * p), y = out[o].raw ? x : normed(x, r, out[o].w ? out[o].w + 8 * p : nullptr);
+            const floats8 x = load8(h + 8 * p), y = out[o].raw ? x : normed(x, r, out[o].w ? out[o].w + 8 * p : nullptr);
             put_piece(out[o].x + (size_t)token * (size_t)out[o].ld, p, out[o].order, y.v);
         }
 }
@@ -76,9 +76,9 @@ template <bool BLOCK> GK_DEVICE void join_experts(const struct gk_residual &f, f
     float dense = 0, experts = 0;
 
     for (int p = rank_in_team<BLOCK>(); p < f.n / 8; p += team_size<BLOCK>()) {
-        pair8 e = {{0, 0, 0, 0, 0, 0, 0, 0}};
+        floats8 e = {{0, 0, 0, 0, 0, 0, 0, 0}};
         for (int k = 0; k < f.top_k; k++) {
-            const pair8 x = load8(ey + (size_t)k * (size_t)f.n + 8 * p);
+            const floats8 x = load8(ey + (size_t)k * (size_t)f.n + 8 * p);
 #pragma unroll
             for (int i = 0; i < 8; i++)
                 e.v[i] = fmaf(weight[k], x.v[i], e.v[i]);
@@ -89,8 +89,8 @@ template <bool BLOCK> GK_DEVICE void join_experts(const struct gk_residual &f, f
     }
     const float rd = over_rms(team_sum<BLOCK>(dense, shared), f.n, eps), re = over_rms(team_sum<BLOCK>(experts, shared), f.n, eps);
     for (int p = rank_in_team<BLOCK>(); p < f.n / 8; p += team_size<BLOCK>()) {
-        pair8 d = normed(load8(y + 8 * p), rd, f.dense_w + 8 * p);
-        const pair8 e = normed(load8(ey + 8 * p), re, f.experts_w + 8 * p);
+        floats8 d = normed(load8(y + 8 * p), rd, f.dense_w + 8 * p);
+        const floats8 e = normed(load8(ey + 8 * p), re, f.experts_w + 8 * p);
 #pragma unroll
         for (int i = 0; i < 8; i++)
             d.v[i] += e.v[i];
@@ -99,9 +99,9 @@ template <bool BLOCK> GK_DEVICE void join_experts(const struct gk_residual &f, f
 }
 
 /* h + y r w, then times scalar. */
-GK_DEVICE pair8 added(const pair8 &h, const pair8 &y, float r, const pair8 &w, float scalar)
+GK_DEVICE floats8 added(const floats8 &h, const floats8 &y, float r, const floats8 &w, float scalar)
 {
-    pair8 x;
+    floats8 x;
 #pragma unroll
     for (int i = 0; i < 8; i++)
         x.v[i] = (h.v[i] + y.v[i] * r * w.v[i]) * scalar;
@@ -122,7 +122,7 @@ GK_DEVICE void finish_residual_of(const struct gk_linear &a, int token, float *s
     const float r = over_rms(warp_sum(sum), f.n, a.eps);
     sum = 0;
     for (int p = lane_id(); p < f.n / 8; p += 32) {
-        const pair8 x = added(load8(h + 8 * p), load8(y + 8 * p), r, load8(f.w + 8 * p), f.scalar);
+        const floats8 x = added(load8(h + 8 * p), load8(y + 8 * p), r, load8(f.w + 8 * p), f.scalar);
         store8(h + 8 * p, x);
         sum += square(x);
     }
@@ -135,7 +135,7 @@ GK_DEVICE void finish_residual(const struct gk_linear &a, int token, float *shar
     constexpr int KEPT = GK_MOST_HIDDEN / 8 / GK_THREADS;
     const struct gk_residual &f = a.f.residual;
     float *y = a.y + (size_t)token * (size_t)a.ldy, *h = f.h + (size_t)token * (size_t)f.n;
-    pair8 vy[KEPT], vh[KEPT], vw[KEPT];
+    floats8 vy[KEPT], vh[KEPT], vw[KEPT];
     float sum = 0;
 
     if (a.finish == GK_EXPERTS)
@@ -170,9 +170,9 @@ GK_DEVICE void finish_residual(const struct gk_linear &a, int token, float *shar
             const int p = (int)threadIdx.x + i * GK_THREADS;
             if (p >= f.n / 8)
                 break;
-            pair8 x = vh[i];
+            floats8 x = vh[i];
             if (!out.raw) {
-                const pair8 w = !out.w ? ones() : o == 0 ? vw[i] : load8(out.w + 8 * p);
+                const floats8 w = !out.w ? ones() : o == 0 ? vw[i] : load8(out.w + 8 * p);
 #pragma unroll
                 for (int k = 0; k < 8; k++)
                     x.v[k] = x.v[k] * r2 * w.v[k];
@@ -185,7 +185,7 @@ GK_DEVICE void finish_residual(const struct gk_linear &a, int token, float *shar
 /* --- heads ------------------------------------------------------------------------------------------------------------- */
 
 /* Columns 8p .. and those half a head further on, turned by the position's angles. */
-GK_DEVICE void turn(pair8 &a, pair8 &b, const float *angles, int pairs, int piece)
+GK_DEVICE void turn(floats8 &a, floats8 &b, const float *angles, int pairs, int piece)
 {
 #pragma unroll
     for (int i = 0; i < 8; i++) {
@@ -198,11 +198,11 @@ GK_DEVICE void turn(pair8 &a, pair8 &b, const float *angles, int pairs, int piec
     }
 }
 
-GK_DEVICE void put_key(uint16_t *k, const pair8 &v)
+GK_DEVICE void put_key(uint16_t *k, const floats8 &v)
 {
     *(uint4 *)k = make_uint4(pack_bf16x2(v.v[0], v.v[1]), pack_bf16x2(v.v[2], v.v[3]), pack_bf16x2(v.v[4], v.v[5]), pack_bf16x2(v.v[6], v.v[7]));
 }
-GK_DEVICE void put_value_row(uint16_t *v, const pair8 &x)
+GK_DEVICE void put_value_row(uint16_t *v, const floats8 &x)
 {
 #pragma unroll
     for (int i = 0; i < 8; i++)
@@ -217,7 +217,7 @@ GK_DEVICE void finish_head(const struct gk_linear &a, int head, int token)
     const float *y = a.y + (size_t)token * (size_t)a.ldy + (size_t)head * (size_t)hd + 8 * lane;
     const bool mine = lane < half / 8;
     const bool is_q = kv < 0, is_k = !is_q && kv < f.kv_heads, to_v = !is_q && (!is_k || f.v_is_k);
-    const pair8 x = mine ? load8(y) : pair8{{0, 0, 0, 0, 0, 0, 0, 0}}, z = mine ? load8(y + half) : x;
+    const floats8 x = mine ? load8(y) : floats8{{0, 0, 0, 0, 0, 0, 0, 0}}, z = mine ? load8(y + half) : x;
     const float r = over_rms(warp_sum(square(x) + square(z)), hd, a.eps);
 
     if (!mine)
@@ -233,7 +233,7 @@ GK_DEVICE void finish_head(const struct gk_linear &a, int head, int token)
     if (!is_q && !is_k)
         return;
     const float *w = (is_q ? f.q_norm : f.k_norm) + 8 * lane;
-    pair8 low = normed(x, r, w), high = normed(z, r, w + half);
+    floats8 low = normed(x, r, w), high = normed(z, r, w + half);
     turn(low, high, f.angles + (size_t)token * 2 * (size_t)f.pairs, f.pairs, lane);
     if (is_q) {
         uint16_t *to = f.q + (size_t)token * (size_t)f.ldq + (size_t)head * 2 * (size_t)hd;
@@ -249,10 +249,10 @@ GK_DEVICE void finish_head(const struct gk_linear &a, int head, int token)
 /* --- per-layer embeddings ---------------------------------------------------------------------------------------------- */
 
 /* Columns 8 piece .. of a table's row; int4 rounded to bf16 as the CPU's gathered rows are. */
-GK_DEVICE pair8 table_piece(const struct gk_table &t, int row, int piece)
+GK_DEVICE floats8 table_piece(const struct gk_table &t, int row, int piece)
 {
     const size_t at = (size_t)row * (size_t)t.cols + 8 * (size_t)piece;
-    pair8 v;
+    floats8 v;
 
     switch (t.kind) {
     case GK_INT4_BF16: case GK_INT4_F16: case GK_INT4_F32: {
@@ -302,8 +302,8 @@ GK_DEVICE void finish_ple(const struct gk_linear &a, int group, int token)
     /* rms(y s) = y s / sqrt(s^2 mean(y^2) + eps) */
     const float r = f.scale * over_rms(warp_sum(sum) * f.scale * f.scale, f.n, a.eps), root = sqrtf((float)f.n);
     for (int p = lane_id(); p < f.n / 8; p += 32) {
-        pair8 x = normed(load8(y + 8 * p), r, f.w + 8 * p);
-        const pair8 row = table_piece(f.table, a.token[token].id, group * f.n / 8 + p);
+        floats8 x = normed(load8(y + 8 * p), r, f.w + 8 * p);
+        const floats8 row = table_piece(f.table, a.token[token].id, group * f.n / 8 + p);
 #pragma unroll
         for (int i = 0; i < 8; i++)
             x.v[i] = fmaf(row.v[i], root, x.v[i]) * 0.70710678118654752f;
@@ -342,8 +342,9 @@ GK_DEVICE void choose(const struct gk_linear &a, int token, route_room &room)
             better += score[j] > score[i] || (score[j] == score[i] && j < i);
         const bool chosen = i < f.experts && better < f.top_k;
         const unsigned votes = __ballot_sync(ALL, chosen);
-        if (chosen) {
-            const int place = token * f.top_k + before + __popc(votes & ((1u << lane_id()) - 1));
+        const int nth = before + __popc(votes & ((1u << lane_id()) - 1));
+        if (chosen && nth < f.top_k) {          /* nothing is better than NaN: of a broken model's scores more may be chosen than there is room for */
+            const int place = token * f.top_k + nth;
             const float e = expf(score[i] - most);
             room.choice[place] = i;
             f.weight[place] = e * f.expert_scale[i];

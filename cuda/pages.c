@@ -69,6 +69,8 @@ size_t pages_blocks(const struct pages *p, long n)
     return blocks;
 }
 
+size_t pages_wanted(const struct cuda_seq *s, long n) { return n > s->held ? pages_blocks(s->pages, n) - pages_blocks(s->pages, s->held) : 0; }
+
 static int find_place(struct pages *p)
 {
     for (int i = 0; i < PAGES_SEQS; i++)
@@ -95,7 +97,7 @@ bool pages_take(struct cuda_seq *s, long n, bool *changed)
     *changed = false;
     if (n <= s->held)
         return true;
-    if (pages_blocks(p, n) - pages_blocks(p, s->held) > p->n_free || (s->place < 0 && find_place(p) < 0))
+    if (pages_wanted(s, n) > p->n_free || (s->place < 0 && find_place(p) < 0))
         return false;
     if (s->place < 0)
         p->taken[s->place = find_place(p)] = true;

@@ -51,6 +51,8 @@ void pages_free(struct pages *p);
 /* Blocks that n positions of one sequence take. */
 size_t pages_blocks(const struct pages *p, long n);
 
+/* Blocks that a sequence still needs for positions up to n. */
+size_t pages_wanted(const struct cuda_seq *s, long n);
 /* Pages for positions up to n of a sequence.  false: there are too few, and nothing has changed.  *changed: its part of the table has. */
 bool pages_take(struct cuda_seq *s, long n, bool *changed);
 void pages_give_back(struct cuda_seq *s);

@@ -318,16 +318,15 @@ static const struct layer_weights *weights_of(const struct making *m) { return &
 static const struct gemma_layer *layer_of(const struct making *m) { return &m->p->g->layer[m->layer]; }
 static const struct gk_token *tokens_of(const struct making *m) { return (const struct gk_token *)(m->p->params + m->at.token); }
 
-static struct gk_launch *add(struct making *m, const struct gk_launch *l)
+static void add(struct making *m, const struct gk_launch *l)
 {
     struct pass *to = m->to;
 
     to->launch = xreallocarray(to->launch, to->n + 1, sizeof *to->launch);
     to->launch[to->n] = *l;
-    const char *wrong = gk_shape(&to->launch[to->n], &m->p->shape);
+    const char *wrong = gk_shape(&to->launch[to->n++], &m->p->shape);
     if (wrong && !m->e->code)
         (void)err_set(m->e, EXIT_UNAVAILABLE, "the GPU's kernel %s cannot do this model: %s: use --device cpu", l->label, wrong);
-    return &to->launch[to->n++];
 }
 
 static struct gk_launch linear(const struct making *m, const char *label, const struct matrix *w, const uint16_t *x, int ldx)

@@ -50,74 +50,116 @@ static double time_of(const std::function<void()> &run, struct gk_launch &flush)
     return 1000 * (double)ms[ms.size() / 2];
 }
 
+/* A matrix and a vector, prepared too; want: the exact product, size: the sum of |w x|, which errors are held to. */
+struct problem {
+    int rows, cols;
+    uint8_t *data;
+    uint16_t *scale, *prepared;
+    float *x, *y;
+    std::vector<double> want, size;
+};
+
+static float from_bits(uint32_t bits)
+{
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+static void judge(problem &p)
+{
+    for (size_t r = 0; r < (size_t)p.rows; r++)
+        for (size_t k = 0; k < (size_t)p.cols; k++) {
+            const size_t at = r * (size_t)p.cols + k;
+            const int level = (p.data[at / 2] >> k % 2 * 4 & 15) - 8;
+            const double v = level * (double)from_bits((uint32_t)p.scale[at / 32] << 16) * (double)p.x[k];
+            p.want[r] += v, p.size[r] += fabs(v);
+        }
+}
+
+static problem make_problem(int rows, int cols)
+{
+    const size_t n = (size_t)rows * (size_t)cols;
+    problem p = {rows, cols, managed<uint8_t>(n / 2), managed<uint16_t>(n / 32), managed<uint16_t>(2 * (size_t)gk_padded(cols)), managed<float>((size_t)cols), managed<float>((size_t)rows),
+        std::vector<double>((size_t)rows), std::vector<double>((size_t)rows)};
+
+    srand(1);
+    for (size_t i = 0; i < n / 2; i++)
+        p.data[i] = (uint8_t)rand();
+    for (size_t i = 0; i < n / 32; i++)
+        p.scale[i] = (uint16_t)(0x3c00 + rand() % 0x80);
+    for (int i = 0; i < cols; i++) {    /* multiples of 1/64 below 2: exact in one bf16 term */
+        p.x[i] = (float)(rand() % 256 - 128) / 64;
+        uint32_t bits;
+        memcpy(&bits, &p.x[i], 4);
+        p.prepared[i / 8 * 16 + i % 4 * 2 + i % 8 / 4] = (uint16_t)(bits >> 16);
+    }
+    judge(p);
+    return p;
+}
+
+static double worst_error(const problem &p)
+{
+    double worst = 0;
+    for (size_t r = 0; r < (size_t)p.rows; r++)
+        worst = fmax(worst, fabs((double)p.y[r] - p.want[r]) / p.size[r]);
+    return worst;
+}
+
+static struct gk_launch read_of(const void *from, uint64_t bytes, unsigned *sink, const struct gk_device &d)
+{
+    struct gk_launch l = {};
+    l.kernel = GK_READ;
+    l.a.read = {from, bytes, sink};
+    must(gk_shape(&l, &d));
+    return l;
+}
+
+static struct gk_launch product_of(const problem &p, const struct gk_device &d)
+{
+    struct gk_launch l = {};
+    struct gk_linear &a = l.a.linear;
+    l.kernel = GK_LINEAR;
+    a.kind = GK_INT4_BF16, a.tokens = 1, a.cols = p.cols, a.x = p.prepared, a.m[0] = {p.data, p.scale, p.rows}, a.segments = 1, a.y = p.y, a.ldy = p.rows;
+    must(gk_shape(&l, &d));
+    return l;
+}
+
+static void run_version(const problem &p, const struct lab_version &v)
+{
+    struct lab_gemv g = {p.data, p.scale, p.x, p.y, p.rows, p.cols};
+    void *arguments[] = {&g};
+    must(cudaLaunchKernel((const void *)v.kernel, dim3((unsigned)((p.rows + v.rows - 1) / v.rows)), dim3(GK_THREADS), arguments, 0, 0), "launch");
+}
+
 int main(int argc, char **argv)
 {
     const int rows = argc > 2 ? atoi(argv[1]) : 21504, cols = argc > 2 ? atoi(argv[2]) : 5376;
-    struct cudaDeviceProp p;
     if (rows < 1 || cols < 64 || cols % 64) {
         fprintf(stderr, "lab: %d x %d: expected rows and a multiple of 64 columns\n", rows, cols);
         return 64;
     }
-    must(cudaGetDeviceProperties(&p, 0), "no GPU");
-    const size_t n = (size_t)rows * (size_t)cols, bytes = n / 2 + n / 16;
-    uint8_t *data = managed<uint8_t>(n / 2);
-    uint16_t *scale = managed<uint16_t>(n / 32), *prepared = managed<uint16_t>(2 * (size_t)gk_padded(cols));
-    float *x = managed<float>((size_t)cols), *y = managed<float>((size_t)rows);
-    srand(1);
-    for (size_t i = 0; i < n / 2; i++)
-        data[i] = (uint8_t)rand();
-    for (size_t i = 0; i < n / 32; i++)
-        scale[i] = (uint16_t)(0x3c00 + rand() % 0x80);
-    for (int i = 0; i < cols; i++) {    /* multiples of 1/64 below 2: exact in one bf16 term */
-        x[i] = (float)(rand() % 256 - 128) / 64;
-        uint32_t bits;
-        memcpy(&bits, &x[i], 4);
-        prepared[i / 8 * 16 + i % 4 * 2 + i % 8 / 4] = (uint16_t)(bits >> 16);
-    }
-    std::vector<double> want((size_t)rows), size((size_t)rows);
-    for (size_t r = 0; r < (size_t)rows; r++)
-        for (int k = 0; k < cols; k++) {
-            const uint32_t s = (uint32_t)scale[r * (size_t)(cols / 32) + (size_t)k / 32] << 16;
-            float f;
-            memcpy(&f, &s, 4);
-            const double v = ((data[(r * (size_t)cols + (size_t)k) / 2] >> k % 2 * 4 & 15) - 8) * (double)f * (double)x[k];
-            want[r] += v, size[r] += fabs(v);
-        }
+    struct cudaDeviceProp gpu;
+    must(cudaGetDeviceProperties(&gpu, 0), "no GPU");
+    problem p = make_problem(rows, cols);
+    const size_t levels = (size_t)rows * (size_t)cols / 2, bytes = levels + levels / 8;
 
-    const struct gk_device d = {p.multiProcessorCount};
-    struct gk_launch flush = {}, read = {}, product = {};
+    const struct gk_device d = {gpu.multiProcessorCount};
     unsigned *sink = managed<unsigned>(1);
     uint8_t *other = nullptr;
     must(cudaMalloc(&other, 256 << 20), "memory");
-    flush.kernel = read.kernel = GK_READ;
-    flush.a.read = {other, 256 << 20, sink};
-    read.a.read = {data, n / 2, sink};
-    product.kernel = GK_LINEAR;
-    struct gk_linear &a = product.a.linear;
-    a.kind = GK_INT4_BF16, a.tokens = 1, a.cols = cols, a.x = prepared, a.m[0] = {data, scale, rows}, a.segments = 1, a.y = y, a.ldy = rows;
-    must(gk_shape(&flush, &d));
-    must(gk_shape(&read, &d));
-    must(gk_shape(&product, &d));
+    struct gk_launch flush = read_of(other, 256 << 20, sink, d), read = read_of(p.data, levels, sink, d), product = product_of(p, d);
 
-    printf("%s, %d x %d, %.1f MB\n", p.name, rows, cols, (double)bytes / 1e6);
-    const double plain = (double)(n / 2) / time_of([&] { must(gk_cuda_launch(&read, nullptr, 0)); }, flush) / 1e3;
+    printf("%s, %d x %d, %.1f MB\n", gpu.name, rows, cols, (double)bytes / 1e6);
+    const double plain = (double)levels / time_of([&] { must(gk_cuda_launch(&read, nullptr, 0)); }, flush) / 1e3;
     printf("%-20s %34.0f GB/s\n", "plain read", plain);
     for (int v = 0; v <= LAB_VERSIONS; v++) {
-        struct lab_gemv g = {data, scale, x, y, rows, cols};
-        void *arguments[] = {&g};
-        memset(y, 0, (size_t)rows * sizeof *y);
-        const double us = time_of([&] {
-            if (v == LAB_VERSIONS)
-                must(gk_cuda_launch(&product, nullptr, 0));
-            else
-                must(cudaLaunchKernel((const void *)lab_versions[v].kernel, dim3((unsigned)((rows + lab_versions[v].rows - 1) / lab_versions[v].rows)), dim3(GK_THREADS), arguments, 0, 0),
-                    "launch");
-        }, flush);
-        double worst = 0;
-        for (size_t r = 0; r < (size_t)rows; r++)
-            worst = fmax(worst, fabs((double)y[r] - want[r]) / size[r]);
-        printf("%d %-18s %10.1f us %10.0f GB/s %5.0f %% of a plain read, error %.1e%s\n", v + 1, v < LAB_VERSIONS ? lab_versions[v].name : "linear.cu", us, (double)bytes / us / 1e3,
-            100 * (double)bytes / us / 1e3 / plain, worst, worst < 1e-4 ? "" : ": WRONG");
+        const bool last = v == LAB_VERSIONS;
+        memset(p.y, 0, (size_t)rows * sizeof *p.y);
+        const double us = time_of([&] { last ? must(gk_cuda_launch(&product, nullptr, 0)) : run_version(p, lab_versions[v]); }, flush);
+        const double rate = (double)bytes / us / 1e3, worst = worst_error(p);
+        printf("%d %-18s %10.1f us %10.0f GB/s %5.0f %% of a plain read, error %.1e%s\n", v + 1, last ? "linear.cu" : lab_versions[v].name, us, rate, 100 * rate / plain, worst,
+            worst < 1e-4 ? "" : ": WRONG");
         if (worst >= 1e-4)
             return 1;
     }

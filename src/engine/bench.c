@@ -1,17 +1,9 @@
 #include "engine/bench.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
+#include "base/clock.h"
 
 enum { READ_EVERY = 4 };        /* tokens: what is compared is measured side by side */
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static int by_value(const void *a, const void *b)
 {
@@ -29,10 +21,10 @@ static double median(double *v, size_t n)
 /* Bytes a second of one plain read of the weights. */
 static double read_speed(struct engine *en)
 {
-    const double start = now();
+    const double start = clock_seconds();
     const uint64_t bytes = engine_read_weights(en);
 
-    return (double)bytes / (now() - start);
+    return (double)bytes / (clock_seconds() - start);
 }
 
 struct run { struct seq **seq; int *ids, *chosen; size_t batch; long prompt; uint64_t kernels; json_t *parts; };   /* kernels: run while decoding */
@@ -40,7 +32,7 @@ struct run { struct seq **seq; int *ids, *chosen; size_t batch; long prompt; uin
 /* All prompts, one after another; seconds. */
 static double prefill(struct engine *en, const struct run *r, struct err *e)
 {
-    const double start = now();
+    const double start = clock_seconds();
 
     for (size_t s = 0; s < r->batch; s++)
         for (long at = 0; at < r->prompt; at += ENGINE_STEP_TOKENS) {
@@ -49,7 +41,7 @@ static double prefill(struct engine *en, const struct run *r, struct err *e)
             if (engine_step(en, &item, 1, e))
                 return -1;
         }
-    return now() - start;
+    return clock_seconds() - start;
 }
 
 /* Seconds of every token's step, and bytes a second of the plain reads between them, one for READ_EVERY tokens. */
@@ -63,12 +55,12 @@ static int decode(struct engine *en, struct run *r, double *seconds, double *rea
     for (long i = 0; i < gen && !failed; i++) {
         if (i % READ_EVERY == 0)
             read[i / READ_EVERY] = read_speed(en);
-        const double start = now();
+        const double start = clock_seconds();
         for (size_t s = 0; s < r->batch; s++)
             item[s] = (struct engine_item){.seq = r->seq[s], .ids = r->ids + (size_t)i % (size_t)r->prompt, .n = 1, .chosen = r->chosen + s};
         const uint64_t kernels = engine_kernels_run(en);
         failed = engine_step(en, item, r->batch, e);
-        seconds[i] = now() - start;
+        seconds[i] = clock_seconds() - start;
         r->kernels += engine_kernels_run(en) - kernels;
     }
     free(item);

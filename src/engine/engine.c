@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
+#include "base/clock.h"
 #include "base/json.h"
 #include "cuda/cuda.h"
 #include "engine/forward.h"
@@ -192,29 +192,16 @@ static int open_device(struct engine *en, const struct engine_options *opt, stru
     return 0;
 }
 
-static int check_options(const struct engine_options *opt, struct err *e)
-{
-    if (math_of(opt) < 0)
-        return err_set(e, EXIT_BUG, "no arithmetic %s", opt->math);
-    return 0;
-}
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static const char *pages_of(const struct weights *w) { return w->mapped ? "file" : w->huge_bytes >= w->bytes / 10 * 9 ? "huge" : "small"; }
 
 struct engine *engine_open(const char *dir, const struct engine_options *opt, struct err *e)
 {
-    const double start = now();
+    const double start = clock_seconds();
 
-    if (check_options(opt, e))
+    if (math_of(opt) < 0) {
+        (void)err_set(e, EXIT_BUG, "no arithmetic %s", opt->math);
         return NULL;
+    }
     struct engine *en = xcalloc(1, sizeof *en);
     en->par = par_new(opt->threads);
     if (open_device(en, opt, e) || open_all(en, dir, opt, e)) {
@@ -223,7 +210,7 @@ struct engine *engine_open(const char *dir, const struct engine_options *opt, st
     }
     en->facts = (struct engine_facts){
         .device = "cpu", .math = maths[math_of(opt)], .simd = simd_name(kernels_for(simd_level())->level), .size = gemma_size_name(&en->g), .threads = par_threads(en->par),
-        .pages = pages_of(&en->w), .huge_bytes = en->w.huge_bytes, .weight_bytes = en->w.bytes, .token_bytes = en->w.token_bytes, .load_seconds = now() - start,
+        .pages = pages_of(&en->w), .huge_bytes = en->w.huge_bytes, .weight_bytes = en->w.bytes, .token_bytes = en->w.token_bytes, .load_seconds = clock_seconds() - start,
     };
     if (en->cuda) {
         const struct cuda_facts *c = cuda_facts(en->cuda);
@@ -300,27 +287,26 @@ long engine_kv_tokens(const struct engine *en, long n)
 bool engine_makes_top(const struct engine *en) { return en->cuda; }
 uint64_t engine_kernels_run(const struct engine *en) { return en->cuda ? cuda_kernels_run(en->cuda) : 0; }
 
-struct read_job { const uint8_t *from; size_t n; atomic_uint_fast64_t sum; };
+struct read_job { const uint8_t *from; atomic_uint_fast64_t sum; };
 
 #define READ_PIECE ((size_t)1 << 16)
 
 static void read_piece(void *arg, size_t i)
 {
     struct read_job *r = arg;
-    const uint8_t *p = r->from + i * READ_PIECE;
 
-    atomic_fetch_add(&r->sum, r->n - i * READ_PIECE < READ_PIECE ? 0 : kernels_for(simd_level())->read(p, READ_PIECE));
+    atomic_fetch_add(&r->sum, kernels_for(simd_level())->read(r->from + i * READ_PIECE, READ_PIECE));
 }
 
 uint64_t engine_read_weights(struct engine *en)
 {
     if (en->cuda)
         return cuda_read_weights(en->cuda);
-    const size_t all = (size_t)en->w.bytes, token = (size_t)en->w.token_bytes;
-    struct read_job r = {.from = weights_start(&en->w), .n = token < all ? token : all};
+    const size_t all = (size_t)en->w.bytes, token = (size_t)en->w.token_bytes, pieces = (token < all ? token : all) / READ_PIECE;
+    struct read_job r = {.from = weights_start(&en->w)};
 
-    par_for(en->par, r.n / READ_PIECE, read_piece, &r);
-    return r.n / READ_PIECE * READ_PIECE;
+    par_for(en->par, pieces, read_piece, &r);
+    return pieces * READ_PIECE;
 }
 
 json_t *engine_profile(struct engine *en, struct engine_item *item, struct err *e)

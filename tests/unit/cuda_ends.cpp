@@ -274,6 +274,26 @@ static void test_ple(enum gk_kind kind, int tokens, int n, int groups)
     free_all();
 }
 
+/* Scores that are all NaN: the lists stay within their room, and every token has its choices. */
+static void test_route_of_nan(int tokens, int experts, int top_k)
+{
+    problem p = make(GK_BF16, tokens, 64, {experts});
+    struct gk_linear &a = p.l.a.linear;
+    struct gk_route &f = a.f.route;
+    const int most = gk_jobs(tokens, experts, top_k);
+    random_vector(&f.expert_scale, experts, "expert scale");
+    memset((void *)(uintptr_t)a.x, 0xff, (size_t)(tokens * a.ldx) * sizeof *a.x);
+    a.finish = GK_ROUTE;
+    f.experts = experts, f.top_k = top_k, f.weight = device<float>((size_t)(tokens * top_k), "weight");
+    f.job = device<struct gk_job>((size_t)most, "jobs"), f.jobs = device<int>(1, "number of jobs");
+    go(p, "route of NaN");
+    int choices = 0;
+    for (int j = 0; j < *f.jobs && j < most; j++)
+        choices += f.job[j].n;
+    CHECK(choices == tokens * top_k, "%d choices of %d tokens, %d each", choices, tokens, top_k);
+    free_all();
+}
+
 /* The experts of each token, then gate and up, then down, beside a dense MLP where there are few tokens. */
 static void test_experts(enum gk_kind kind, int tokens, int experts, int top_k)
 {
@@ -556,6 +576,8 @@ int main(void)
         test_embed(kind);
     }
     test_experts(GK_INT8, 2, 8, 3);
+    test_route_of_nan(2, 64, 3);
+    test_route_of_nan(20, 40, 8);
     test_experts(GK_INT4_F16, 100, 8, 4);
     test_head(GK_INT4_BF16, 1, 1000, true);
     test_head(GK_BF16, 3, 333, true);
