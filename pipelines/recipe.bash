@@ -12,7 +12,7 @@ refuse() { printf '%s: %s\n' "$build" "$2" >&2; exit "$1"; }   # CODE TEXT
 
 usage() {
     cat <<EOF
-usage: $build [--dry-run] [--scale-dtype bf16|f16] [--force] SRC OUT
+usage: $build [--dry-run] [--scale-dtype bf16|f16] [--leave ERE] [--force] SRC OUT
 
 $(sed -n '/^# shellcheck /d; 2,/^[^#]/s/^# \{0,1\}//p' "$0")
 
@@ -21,13 +21,14 @@ OUT  the build directory to make; OUT.report.jsonl beside it says how exactly ea
   --dry-run          print the plan of the build as JSON; read headers only, write nothing
   --scale-dtype bf16|f16
                      dtype of int4 scales (default bf16; f16 is exact where the engine keeps f16)
+  --leave ERE        keep tensors whose name matches in 16 bits instead of int4: those on no 4-bit grid; q4-regrid prints the option
   --force            replace an existing OUT once the new one is complete
 EOF
 }
 
 # Sets src, out, and what the stages need.
 recipe() {
-    build=$1 plan=() scale=bf16 force=()
+    build=$1 plan=() scale=bf16 leave=() force=()
     local operands=()
     shift
     while [ $# -gt 0 ]; do
@@ -36,6 +37,8 @@ recipe() {
             --force) force=(--force) ;;
             --scale-dtype) [ $# -gt 1 ] || refuse 64 "--scale-dtype needs bf16 or f16: try --help"; scale=$2; shift ;;
             --scale-dtype=*) scale=${1#*=} ;;
+            --leave) [ $# -gt 1 ] || refuse 64 "--leave needs an extended regular expression: try --help"; leave=(--leave "$2"); shift ;;
+            --leave=*) leave=(--leave "${1#*=}") ;;
             -h|--help) usage; exit 0 ;;
             --) shift; operands+=("$@"); break ;;
             -?*) refuse 64 "$1: unknown option: try --help" ;;
@@ -58,7 +61,7 @@ extract() { exec "$bin/st-extract" "$@" ${plan[@]+"${plan[@]}"} -- "$src"; }
 regrid() {      # CLASSES
     local report=()
     [ ${#plan[@]} -gt 0 ] || report=(--report "$report_part")
-    exec "$bin/q4-regrid" --only "$1" --scale-dtype "$scale" ${report[@]+"${report[@]}"}
+    exec "$bin/q4-regrid" --only "$1" --scale-dtype "$scale" ${leave[@]+"${leave[@]}"} ${report[@]+"${report[@]}"}
 }
 
 untie() { exec "$bin/emb-untie" "$@"; }

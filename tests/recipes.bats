@@ -102,8 +102,14 @@ recipes="text ple4 emb4 fp8 int8 fp8emb4 int8emb4 full"
     cp -r "$(golden gemma3-nano)" m && rm m/{steps,golden}.safetensors
     "$TOOLS/st-mutate" m/model.safetensors xor model.layers.0.mlp.up_proj.weight 7 1
     run -65 "$R/text" m b
-    [[ $output = *"--leave"* ]]
+    [[ $output = *"--leave '"*"'"* ]]
     [ ! -e b ]
+    leave=${output#*--leave \'}
+    run -0 "$R/text" --leave "${leave%%\'*}" m b               # what the message says helps
+    holds '.left == 2' <(jq -c 'select(.summary)' b.report.jsonl)
+    run -0 "$BIN/ct-check" --strict --against m b
+    run -64 "$R/text" --leave
+    rm -r b b.report.jsonl b.check.jsonl
     run -64 "$R/text" m
     run -64 "$R/text" m b c
     run -64 "$R/text" --no-such m b
