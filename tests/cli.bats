@@ -220,6 +220,21 @@ plan_of() {     # FILE
     printf '%s' "$text"
 }
 
+@test "a closed standard input is not an empty one: 74, no result" {
+    local line
+    while read -r line <&9; do
+        fresh
+        parse "$line" || continue
+        STATUS=0
+        "$BIN/$PROGRAM" "${ARGS[@]}" <&- >stdout 2>stderr || STATUS=$?
+        expect_status 74 "stdin is closed"
+        expect_message "stdin is closed"
+        [ ! -s stdout ] || fault "stdin is closed: something on stdout"
+        expect_only "stdin is closed" stdout stderr
+    done 9< <(examples stream pack lines)
+    no_faults
+}
+
 @test "a closed reader ends a program quietly: 141, stderr empty" {
     local line closed
     while read -r line <&9; do

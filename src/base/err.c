@@ -18,11 +18,11 @@ const char *prog_name = "q4sweep";
 int prog_verbosity;
 
 /* A program started with one of 0..2 closed would otherwise get it for its first file and print errors into data.  What it
- * writes to a closed stdout is lost, and must not look written: the descriptor takes no writes. */
+ * writes to a closed stdout is lost, and must not look written, nor a closed stdin like an empty one: the descriptors take no writes and give no reads. */
 static void open_standard_fds(void)
 {
     for (int fd = 0; fd <= 2; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", fd == 2 ? O_WRONLY : O_RDONLY) < 0)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", fd == 1 ? O_RDONLY : O_WRONLY) < 0)
             _exit(EXIT_IO);
 }
 
