@@ -72,7 +72,7 @@ static char *state_directory(const struct options *o)
 {
     const char *home = getenv("XDG_STATE_HOME"), *tmp = getenv("TMPDIR");
     if (o->state) return xstrdup(o->state);
-    if (o->http.port && home && *home) return xasprintf("%s/q4sweep/sm-local/%ld", home, o->http.port);
+    if (o->http.port && home && *home == '/') return xasprintf("%s/q4sweep/sm-local/%ld", home, o->http.port);
     if (o->http.port && getenv("HOME")) return xasprintf("%s/.local/state/q4sweep/sm-local/%ld", getenv("HOME"), o->http.port);
     char *dir = xasprintf("%s/sm-local.XXXXXX", tmp && *tmp ? tmp : "/tmp");
     struct err e = {0};
