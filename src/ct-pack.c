@@ -697,8 +697,8 @@ int main(int argc, char **argv)
         .about = "Write a compressed-tensors build directory that vLLM loads from a safetensors stream (stdin by default).\n"
             "A plan stream prints the plan of the build as JSON and writes nothing.",
         .opts = opts,
-        .examples = "st-extract --text-only SRC | q4-regrid | ct-pack -o BUILD\n"
-            "st-extract --text-only --plan SRC | ct-pack --linears fp8 -o BUILD",
+        .examples = "st-extract --text-only SRC | q4-regrid | ct-pack -o TEXT\n"
+            "st-extract --text-only --plan SRC | ct-pack --linears fp8 -o FP8",
         .max_operands = 1
     };
 

@@ -32,7 +32,7 @@ static const struct opt_spec spec = {
     .about = "Untie lm_head from embed_tokens, or drop a stored twin.",
     .opts = options,
     .examples = "st-extract --text-only SRC | q4-regrid --only linears,ple,embed | emb-untie | ct-pack -o OUT\n"
-                "st-extract --text-only gemma-4-E2B-it-qat-w4a16-ct | emb-untie --drop-twin | ct-pack -o OUT",
+                "st-extract --text-only gemma-4-E2B-it-qat-w4a16-ct | emb-untie --drop-twin | ct-pack -o TIED",
     .min_operands = 0, .max_operands = 0
 };
 

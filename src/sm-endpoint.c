@@ -664,7 +664,7 @@ int main(int argc, char **argv)
                  "A line in the journal precedes every call that creates something; guard deletes all that the journal names, however its command ends.",
         .opts = opts,
         .examples = "sm-endpoint guard -- make sweep TARGET=sagemaker\nsm-endpoint list --region us-east-1,us-east-2,us-west-2",
-        .exits = "1 no quota; 65 refused as wrong; 69 no quota, failed, or not there; 75 no capacity, throttled, unreachable; 77 not permitted",
+        .exits = "1 no quota; 65 refused as wrong; 69 no quota, failed, or not there; 75 no capacity, throttled, unreachable; 77 not permitted, no credentials",
         .min_operands = 1, .max_operands = -1};
     int first = opt_parse(&spec, argc, argv);
     struct err e = {0};

@@ -52,6 +52,10 @@ world() {
     emb-untie <"$(fixture blocks)" | ct-pack -o BUILD
     st-extract --text-only "$(model e2b --twin-lm-head)" | q4-regrid | ct-pack -o gemma-4-E2B-it-qat-w4a16-ct; mkdir build; cp -r BUILD build/e2b-emb4
     st-extract SRC >in.safetensors
+    ln -s in.safetensors model.safetensors
+    echo '{"id":"a","prompt":"Hello","max_tokens":2}' >prompts.jsonl
+    echo '{"jsonrpc":"2.0","id":1,"method":"ping"}' >messages.jsonl
+    cp -r BUILD/. build/
     mkdir before after out out/e2b-nano data state state/s3 state/s3/models buckets results
     ln -s "$ROOT/data/published" data/published
     cp "$(fixture result)" out/e2b-nano/text.json; jq '.build = "emb4"' out/e2b-nano/text.json >out/e2b-nano/emb4.json
@@ -78,21 +82,34 @@ teardown() {
 # What the examples say of places that are not here.
 here() {
     sed -E "s,hf://google/gemma-4-E2B-it-qat-q4_0-unquantized,SRC,; s,hf://google/gemma-4-E2B-it-qat-w4a16-ct,BUILD,; s,http://127.0.0.1:8080,$(cat served),
-        s,--port (8080|8700),--port 0 --until-eof </dev/null,; s,^AWS_ENDPOINT_URL=http.* [\\]$,: \\\\,; s,guard -- make.*,guard -- true,; s,\[9259[^]]*],[5],"
+        s,--port (8080|8700),--port 0 --until-eof </dev/null,; s,^AWS_ENDPOINT_URL=http.* [\\]$,: \\\\,; s,^ *AWS_ENDPOINT_URL=http[^ ]* aws .*,:,; s,BUILDS=\"text emb4\",BUILDS=text MEASURE='--parts replies --repeats 1 --long 32',; s,/data/out,out,; s,guard -- make.*,guard -- true,; s,\[9259[^]]*],[5],"
 }
 
-@test "the examples of every page run" {
-    local page script n=0
+# The commands below "examples:" of a program's --help.
+examples_of_help() { help_of "$1" | awk '/^$|^usage:/ { on = 0 } on; /^examples:$/ { on = 1 }'; }    # PROGRAM
+
+n=0
+run_script() {  # WHOSE: the file `script`, in a directory of its own
+    mkdir "run$n"
+    find . -maxdepth 1 -mindepth 1 ! -name 'run*' ! -name out -exec ln -s ../{} "run$n/" \;
+    cp -r out "run$n/"
+    (cd "run$n" && PATH=$PWD/path:$PATH timeout 120 bash -e -o pipefail ./script >log 2>&1) || { echo "$1:"; cat script; tail -n 20 "run$n/log"; return 1; }
+    n=$((n + 1))
+}
+
+@test "the examples of every page and of every --help run" {
+    local page program
     load examples.bash
     world
     for page in "$ROOT"/man/*.[157]; do
         examples_of "$page" | here >script
         [ "$(basename "$page")" = safetensors-stream.5 ] || [ -s script ] || { echo "$page: no example"; return 1; }
-        mkdir "run$n"
-        find . -maxdepth 1 -mindepth 1 ! -name 'run*' ! -name out -exec ln -s ../{} "run$n/" \;
-        cp -r out "run$n/"
-        (cd "run$n" && PATH=$PWD/path:$PATH timeout 120 bash -e -o pipefail ./script >log 2>&1) || { echo "$page:"; cat script; tail -n 20 "run$n/log"; return 1; }
-        n=$((n + 1))
+        run_script "$page"
     done
-    [ "$n" -ge 15 ]
+    for program in q4sweep $(basename -s .c "$ROOT"/src/*.c); do
+        examples_of_help "$program" | here >script
+        [ -s script ] || { echo "$program --help: no example"; return 1; }
+        run_script "$program --help"
+    done
+    [ "$n" -ge 30 ]
 }

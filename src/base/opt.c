@@ -114,7 +114,7 @@ _Noreturn static void print_help(const struct opt_spec *spec)
         printf("\nexamples:\n");
         print_lines(spec->examples, "  ");
     }
-    printf("\nexit: 0 done, 64 usage, 65 bad data, 66 no input, 69 not available, 70 a bug, 74 I/O, 75 try again%s%s\n",
+    printf("\nexit: 0 done, 64 usage, 65 bad data, 66 no input, 69 not available, 70 a bug, 74 I/O, 75 try again, 77 not permitted%s%s\n",
            spec->exits ? "\n      here: " : "", spec->exits ? spec->exits : "");
     struct err e = {0, ""};
     if (finish_stdout(&e) != 0)
