@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/opt.h"
 #include "base/stop.h"
 #include "serve/api.h"
@@ -43,21 +44,11 @@ static unsigned allow_connections(void)
     return r.rlim_cur > 128 ? (unsigned)r.rlim_cur - 64 : 64;
 }
 
-static double available_memory(void)
-{
-    FILE *f = fopen("/proc/meminfo", "r");
-    char line[128];
-    double kib = 0;
-    while (f && fgets(line, sizeof line, f) && sscanf(line, "MemAvailable: %lf", &kib) != 1) { }
-    if (f) fclose(f);
-    return kib * 1024;
-}
-
 /* Tokens for K/V: what was asked for, else what half of the free memory holds, and never more than all places can use. */
 static long kv_tokens(const struct engine *en, long asked, long places)
 {
     long context = engine_max_context(en);
-    double bytes = engine_facts(en)->kv_room ? (double)engine_facts(en)->kv_room : available_memory() / 2, each = (double)engine_kv_bytes(en, context), most = (double)places * (double)context;
+    double bytes = engine_facts(en)->kv_room ? (double)engine_facts(en)->kv_room : memory_available("/proc", "/sys/fs/cgroup") / 2, each = (double)engine_kv_bytes(en, context), most = (double)places * (double)context;
     double fits = asked ? (double)asked : each > 0 && bytes > 0 ? bytes / each * (double)context : most;
     return (long)(fits < most ? fits : most);
 }
