@@ -169,16 +169,23 @@ static void print_endpoint(const char *name, const char *region, const struct wa
     endpoint_told();
 }
 
+/* What ends an endpoint that runs: a command, and what would come by itself. */
+static void how_it_ends(char *text, size_t size, const char *name, const char *region)
+{
+    char schedule[120] = "";
+    const char *guard = getenv("Q4SWEEP_GUARD");
+    if (guard && *guard) snprintf(schedule, sizeof schedule, "; its guard deletes it when the guarded command ends");
+    else if (opt.expires && expiry()) snprintf(schedule, sizeof schedule, "; its schedule deletes it from its expiry on (%s)", opt.expires);
+    snprintf(text, size, "sm-endpoint delete %s --region %s deletes it%s", name, region, schedule);
+}
+
 /* Ctrl-C: nothing is deleted behind anybody's back, and nothing is kept quiet. */
 _Noreturn static void end_stopped(const char *name, const char *region, const struct watched *w)
 {
-    char cost[200], schedule[120] = "";
-    const char *guard = getenv("Q4SWEEP_GUARD");
-    time_t expires = expiry();
+    char cost[200], end[400];
     endpoint_cost(cost, sizeof cost, region, w->instance, w->created);
-    if (guard && *guard) snprintf(schedule, sizeof schedule, "; its guard deletes it when the guarded command ends");
-    else if (opt.expires && expires) snprintf(schedule, sizeof schedule, "; its schedule deletes it from its expiry on (%s)", opt.expires);
-    fprintf(stderr, "%s: %s@%s is still running, %s: sm-endpoint delete %s --region %s deletes it%s\n", prog_name, name, region, cost, name, region, schedule);
+    how_it_ends(end, sizeof end, name, region);
+    fprintf(stderr, "%s: %s@%s is still running, %s: %s\n", prog_name, name, region, cost, end);
     endpoint_told();
     signal(stopped, SIG_DFL);
     raise(stopped);
@@ -208,7 +215,7 @@ static int do_up(const char *operand)
 {
     struct err e = {0};
     struct watched w;
-    char region[32] = "";
+    char region[32] = "", end[400];
     if (!opt.instance) opt_usage("--instance is missing: TYPE[,TYPE…]");
     const char *name = endpoint_name(operand), **instances = split(opt.instance);
     check_up(instances);
@@ -222,9 +229,15 @@ static int do_up(const char *operand)
     catch_signals();
     if (endpoint_up(&session, &d, opt.profile, region, &w, &e)) die(&e);
     json_decref(d.environment);
-    if (d.wait) return end_watch(name, region, &w);
-    print_endpoint(name, region, &w, "Creating");
-    watched_free(&w);
+    if (d.wait) {
+        const int code = end_watch(name, region, &w);
+        if (code) return code;
+    } else {
+        print_endpoint(name, region, &w, "Creating");
+        watched_free(&w);
+    }
+    how_it_ends(end, sizeof end, name, region);
+    if (prog_verbosity >= 0) fprintf(stderr, "%s: it costs until it is gone: %s\n", prog_name, end);
     return 0;
 }
 

@@ -56,6 +56,7 @@ load cloud
     up one >out 2>err
     [ "$(cat out)" = one@us-east-1 ]
     grep -q 'InService.*USD 0\.[0-9]* so far (ml.g6.xlarge at 1.1267 an hour, prices of us-east-2, 2026-09-25)' err
+    grep -q 'it costs until it is gone: sm-endpoint delete one --region us-east-1 deletes it$' err
     jq -r '.call // .event' "$JOURNAL" | diff - <(printf '%s\n' CreateModel CreateEndpointConfig CreateEndpoint)
     sm-endpoint status one | grep -q '^one@us-east-1.InService.[0-9]*s.USD'
     sm-endpoint status one@us-east-1 --json | holds '.state == "InService" and .instance == "ml.g6.xlarge" and .usd >= 0'
