@@ -5,23 +5,18 @@
 #include "aws/guard.h"
 #include "aws/runtime.h"
 #include "base/io.h"
+#include "base/key.h"
 #include "base/opt.h"
 #include "net/load.h"
 
-#define KEY_MAX 4096
-
-/* "Authorization: Bearer KEY" from the key's file; the key must not be found in a core file. */
+/* "Authorization: Bearer KEY" from the key's file. */
 static char *authorization(const char *path)
 {
     struct err e = {0};
-    char *key;
-    size_t n;
-    if (io_slurp(path, KEY_MAX, &key, &n, &e)) die(&e);
-    while (n && strchr("\r\n\t ", key[n - 1])) key[--n] = 0;
-    if (!n || strlen(key) != n || strpbrk(key, "\r\n")) die_msg(EXIT_DATA, "%s: holds no API key: one line is expected", path);
-    prog_no_core();
+    char *key = key_read(path, &e);
+    if (!key) die(&e);
     char *header = xasprintf("Authorization: Bearer %s", key);
-    free(key);
+    key_free(key);
     return header;
 }
 
@@ -108,7 +103,7 @@ int main(int argc, char **argv)
     if (load_run(&o, in, stdout, &sum, &e)) die(&e);
     jsonl_close(in);
     runtime_free(runtime);
-    free(auth);
+    key_free(auth);
     if (finish_stdout(&e)) die(&e);
     if (sum.failed) die_msg(sum.first.code, "%ld of %ld requests failed; the first: %s", sum.failed, sum.lines, sum.first.msg);
     return 0;

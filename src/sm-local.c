@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 #include "base/clock.h"
+#include "base/io.h"
 #include "base/opt.h"
 #include "base/stop.h"
 #include "rehearse/auth.h"
@@ -104,7 +105,7 @@ static void open_account(struct world *w, const struct options *o)
     for (size_t i = 0; i < o->faults.n; i++)
         if (faults_add(w, o->faults.item[i], &e)) die(&e);
     endpoint_commands(image_commands(&o->commands), o->commands.n);
-    if (make_directories(w->s3, &e) || logs_open(w, &e)) die(&e);
+    if (io_make_directories(w->s3, 0777, &e) || logs_open(w, &e)) die(&e);
     auth_init(w);
     if (world_save(w, &e) || !(w->proxy = proxy_start(w, &e))) die(&e);
 }

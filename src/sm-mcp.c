@@ -1,30 +1,22 @@
 /* sm-mcp: the programs as tools of the Model Context Protocol: an agent's JSON-RPC on stdin, answers on stdout. */
-#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <unistd.h>
 #include "base/opt.h"
+#include "base/self.h"
 #include "mcp/server.h"
 
 static char *own_directory(void)
 {
-    char self[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    while (n > 0 && self[n - 1] != '/') n--;
-    if (n <= 1) die_msg(EXIT_UNAVAILABLE, "cannot tell where this program lies: is /proc mounted?");
-    return xstrndup(self, (size_t)n - 1);
+    char *bin = self_directory();
+    if (!bin) die_msg(EXIT_UNAVAILABLE, "cannot tell where this program lies: is /proc mounted?");
+    return bin;
 }
 
-/* The directory of that name beside the programs: in the checkout, installed, in build/CONFIG/bin. */
 static char *beside(const char *bin, const char *name)
 {
-    static const char *const WHERE[] = {"..", "../share/q4sweep", "../../.."};
-    for (size_t i = 0; i < sizeof WHERE / sizeof *WHERE; i++) {
-        char *path = xasprintf("%s/%s/%s", bin, WHERE[i], name);
-        if (!access(path, R_OK | X_OK)) return path;
-        free(path);
-    }
-    die_msg(EXIT_UNAVAILABLE, "%s: there is no %s beside it: install q4sweep whole", bin, name);
+    char *path = self_beside(bin, name);
+    if (!path) die_msg(EXIT_UNAVAILABLE, "%s: there is no %s beside it: install q4sweep whole", bin, name);
+    return path;
 }
 
 int main(int argc, char **argv)

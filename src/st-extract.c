@@ -284,13 +284,7 @@ static struct st_header *output_header(const struct source *src, const char *fro
 
 /* --- listing ------------------------------------------------------------------------------------------------------- */
 
-static const char *class_name(const char *name)
-{
-    static const char *const names[] = {
-        [GC_LINEAR] = "linear", [GC_EXPERTS] = "experts", [GC_ROUTER] = "router", [GC_EMBED] = "embed", [GC_PLE] = "ple",
-        [GC_HEAD] = "head", [GC_PLAIN] = "plain", [GC_TOWER] = "tower", [GC_FILE] = "file", [GC_UNKNOWN] = "unknown"};
-    return names[gemma_classify(name)];
-}
+static const char *class_name(const char *name) { return gemma_class_name(gemma_classify(name)); }
 
 static void list_json(const struct st_tensor *t)
 {

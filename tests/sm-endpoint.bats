@@ -21,6 +21,8 @@ load cloud
     run -65 sm-endpoint facts --from bad
     echo 'no json' >bad
     run -65 sm-endpoint facts --from bad
+    echo '{"timestamp":1,"message":"RuntimeError: at #015 and then#015#015"}' >returns
+    sm-endpoint facts --from returns | holds '.error == "RuntimeError: at #015 and then"'
     run -66 sm-endpoint facts --from nowhere
     sm-endpoint facts --from /dev/null | holds '.weights_gib == null and .starts == 0 and .error == null'
 }

@@ -382,6 +382,14 @@ refused() {     # TYPE MESSAGE-PATTERN < answer
     logs FilterLogEvents '{"logGroupName":"/aws/sagemaker/Endpoints/one","nextToken":"junk"}' | refused InvalidParameterException nextToken
 }
 
+@test "a line of a log that a kill has cut costs that line, not those that were written after it" {
+    local event='"timestamp":1700000000000,"ingestionTime":1700000000000,"logStreamName":"AllTraffic/i-1"'
+    mkdir -p state/logs/us-east-1
+    { echo "{$event,\"message\":\"first\"}"; printf '{"timestamp":17000'; echo "{$event,\"message\":\"lost\"}"; echo "{$event,\"message\":\"third\"}"; } >state/logs/us-east-1/one.jsonl
+    serve
+    logs FilterLogEvents '{"logGroupName":"/aws/sagemaker/Endpoints/one"}' | holds '[.events[].message] == ["first", "third"]'
+}
+
 @test "schedules: kept, shown, fired at their time, again at the next turn; gone with what they delete" {
     serve
     local start

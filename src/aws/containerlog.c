@@ -7,6 +7,7 @@
 #include <strings.h>
 #include "base/buf.h"
 #include "base/json.h"
+#include "base/text.h"
 
 #define ERROR_MAX 4096
 
@@ -134,7 +135,7 @@ static void read_engine(struct containerlog *l, const char *line)
         config_value(l, MODEL, line, "model=");
         config_value(l, DTYPE, line, "dtype=");
         config_value(l, QUANTIZATION, line, " quantization=");
-            keep(l, MAX_LEN, after(line, "max_seq_len="));
+        keep(l, MAX_LEN, after(line, "max_seq_len="));
         return;
     }
     if ((p = strstr(line, " version ")) && isdigit((unsigned char)p[9]) && strstr(line, "\xe2\x96")) set_text(l, ENGINE_VERSION, p + 9, strcspn(p + 9, " "));
@@ -281,8 +282,8 @@ static void read_life(struct containerlog *l, const char *line)
 
 void containerlog_line(struct containerlog *l, const char *message, size_t n)
 {
-    char *line = xstrndup(message, n), *cut;
-    while ((cut = strstr(line, "#015")) && !cut[4]) *cut = 0;   /* a carriage return, spelled out */
+    char *line = xstrndup(message, n);
+    while (ends_with(line, "#015")) line[strlen(line) - 4] = 0;         /* a carriage return, spelled out */
     for (n = strlen(line); n && strchr("\r\n", line[n - 1]);) line[--n] = 0;
     while (*line == '\r') memmove(line, line + 1, n--);
     read_life(l, line);

@@ -17,20 +17,6 @@
 
 /* --- where ---------------------------------------------------------------------------------------------------------- */
 
-static int make_directories(const char *path, struct err *e)
-{
-    char *copy = xstrdup(path);
-    for (char *p = copy + 1; *p; p++) {
-        if (*p != '/') continue;
-        *p = 0;
-        mkdir(copy, 0700);
-        *p = '/';
-    }
-    int bad = mkdir(copy, 0700) && errno != EEXIST ? err_errno(e, EXIT_IO, "%s: the journal's directory cannot be made", path) : 0;
-    free(copy);
-    return bad;
-}
-
 static const char *place(struct err *e)
 {
     static char path[PATH_MAX];
@@ -47,7 +33,7 @@ static const char *place(struct err *e)
 const char *journal_directory(struct err *e)
 {
     const char *dir = place(e);
-    return dir && !make_directories(dir, e) ? dir : NULL;
+    return dir && !io_make_directories(dir, 0700, e) ? dir : NULL;
 }
 
 static char *file_name(const char *name, struct err *e)

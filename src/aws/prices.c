@@ -1,30 +1,21 @@
 #include "aws/prices.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "base/json.h"
+#include "base/self.h"
 
 const char *data_directory(void)
 {
-    static const char *const PLACES[] = {"../data", "../share/q4sweep/data", "../../../data"};       /* the last: build/CONFIG/bin */
-    static char found[PATH_MAX + 32];
-    char self[PATH_MAX];
+    static char *found;             /* kept: every price asks */
     const char *set = getenv("Q4SWEEP_DATA");
     if (set && *set) return set;
-    if (*found) return found;
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (n <= 0) return NULL;
-    self[n] = 0;
-    *strrchr(self, '/') = 0;
-    for (size_t i = 0; i < sizeof PLACES / sizeof *PLACES; i++) {
-        char *probe = xasprintf("%s/%s/prices.json", self, PLACES[i]);
-        if (!access(probe, R_OK)) snprintf(found, sizeof found, "%s/%s", self, PLACES[i]);
-        free(probe);
-        if (*found) return found;
-    }
-    return NULL;
+    if (found) return found;
+    char *bin = self_directory(), *prices = bin ? self_beside(bin, "data/prices.json") : NULL;
+    if (prices) found = xstrndup(prices, strlen(prices) - strlen("/prices.json"));
+    free(prices);
+    free(bin);
+    return found;
 }
 
 static const json_t *list(void)

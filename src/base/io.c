@@ -866,6 +866,25 @@ int io_slurp(const char *path, size_t max, char **buf, size_t *n, struct err *e)
     return bad;
 }
 
+int io_make_directories(const char *path, unsigned mode, struct err *e)
+{
+    char *p = xstrdup(path);
+    int rc = 0;
+    for (char *at = p + 1; !rc; at++) {
+        if (*at && *at != '/')
+            continue;
+        const char kept = *at;
+        *at = 0;
+        if (mkdir(p, mode) && errno != EEXIST)
+            rc = err_errno(e, EXIT_IO, "%s: cannot make this directory", p);
+        *at = kept;
+        if (!kept)
+            break;
+    }
+    free(p);
+    return rc;
+}
+
 int io_spool_fd(struct err *e)
 {
     const char *dir = getenv("TMPDIR");

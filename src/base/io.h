@@ -74,6 +74,8 @@ int io_free_space(const char *path, uint64_t n, struct err *e) MUST_CHECK;
 int io_slurp(const char *path, size_t max, char **buf, size_t *n, struct err *e) MUST_CHECK;
 /* What is left of an input, likewise. */
 int input_slurp(struct input *in, size_t max, char **buf, size_t *n, struct err *e) MUST_CHECK;
+/* mkdir -p: with this mode those that are missing. */
+int io_make_directories(const char *path, unsigned mode, struct err *e) MUST_CHECK;
 /* An unlinked temporary file in $TMPDIR (or /tmp): a spool. */
 int io_spool_fd(struct err *e) MUST_CHECK;
 int io_pwrite_full(int fd, const void *buf, size_t n, uint64_t offset, const char *what, struct err *e) MUST_CHECK;

@@ -127,6 +127,12 @@ json_t *json_repaired(const char *text, size_t n)
     return s;
 }
 
+const char *json_field(const json_t *obj, const char *key)
+{
+    const char *s = json_string_value(json_object_get(obj, key));
+    return s ? s : "";
+}
+
 json_t *json_message(const char *msg)
 {
     return json_repaired(msg, strlen(msg));

@@ -25,6 +25,9 @@ int json_get_real(const json_t *obj, const char *key, double def, double *out, c
 int json_get_bool(const json_t *obj, const char *key, bool def, bool *out, const char *where, struct err *e) MUST_CHECK;
 int json_get_str(const json_t *obj, const char *key, const char *def, const char **out, const char *where, struct err *e) MUST_CHECK;
 
+/* A field that is a string; "" when there is none.  For what was checked before, or may lack it. */
+const char *json_field(const json_t *obj, const char *key);
+
 /* A string made of a message, or of n bytes that may hold U+0000: what is no UTF-8, a character cut at the end too, becomes '?'.  New reference, never NULL. */
 json_t *json_message(const char *msg);
 json_t *json_repaired(const char *text, size_t n);

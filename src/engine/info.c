@@ -4,11 +4,6 @@
 #include "engine/predict.h"
 #include "tensor/source.h"
 
-static const char *const classes[] = {
-    [GC_LINEAR] = "linear", [GC_EXPERTS] = "experts", [GC_ROUTER] = "router", [GC_EMBED] = "embed", [GC_PLE] = "ple", [GC_HEAD] = "head",
-    [GC_PLAIN] = "plain", [GC_TOWER] = "tower", [GC_FILE] = "file", [GC_UNKNOWN] = "unknown",
-};
-
 static json_t *class_json(const struct gemma_amount *a)
 {
     return json_pack("{s:I, s:I, s:I, s:I}", "tensors", (json_int_t)a->tensors, "params", (json_int_t)a->params, "bytes", (json_int_t)a->bytes,
@@ -42,7 +37,7 @@ static json_t *info_json(const struct gemma *g, const struct st_header *h, const
 
     for (int c = 0; c <= GC_UNKNOWN; c++)
         if (c != GC_FILE && b->cls[c].tensors)
-            json_object_set_new(by_class, classes[c], class_json(&b->cls[c]));
+            json_object_set_new(by_class, gemma_class_name((enum gemma_class)c), class_json(&b->cls[c]));
     json_t *o = json_pack("{s:s, s:I, s:I, s:I, s:o, s:I, s:i, s:I, s:I, s:I}", "size", gemma_size_name(g), "tensors", (json_int_t)b->text.tensors,
         "params", (json_int_t)b->text.params, "bytes", (json_int_t)b->text.bytes, "classes", by_class, "weights_per_token", (json_int_t)(b->text.read + 0.5),
         "mean_context", GEMMA_MEAN_CONTEXT, "kv_bytes_per_token", (json_int_t)gemma_kv_bytes(g, 2), "kv_read_per_token", (json_int_t)(kv + 0.5),

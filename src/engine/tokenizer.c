@@ -5,8 +5,6 @@
 #include "base/utf8.h"
 #include "engine/vocab.h"
 
-#define UNDERLINE "\xE2\x96\x81"        /* U+2581 */
-
 void ids_add(struct ids *l, int id)
 {
     if (l->n == l->cap) {

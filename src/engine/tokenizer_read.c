@@ -9,7 +9,6 @@
 #include "engine/vocab.h"
 
 #define FILE_MAX ((size_t)256 << 20)
-#define UNDERLINE "\xE2\x96\x81"        /* U+2581, what stands for a space */
 
 /* What the file says before it can be put together. */
 struct reading {
@@ -323,20 +322,14 @@ static int place_added(struct reading *r)
 
 /* --- the steps around the model --------------------------------------------------------------------------------------------- */
 
-static const char *text_at(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-    return s ? s : "";
-}
-
 static bool type_is(const json_t *o, const char *type)
 {
-    return strcmp(text_at(o, "type"), type) == 0;
+    return strcmp(json_field(o, "type"), type) == 0;
 }
 
 static bool replaces(const json_t *step, const char *from, const char *to)
 {
-    return type_is(step, "Replace") && strcmp(text_at(json_object_get(step, "pattern"), "String"), from) == 0 && strcmp(text_at(step, "content"), to) == 0;
+    return type_is(step, "Replace") && strcmp(json_field(json_object_get(step, "pattern"), "String"), from) == 0 && strcmp(json_field(step, "content"), to) == 0;
 }
 
 static bool absent(const json_t *v)
@@ -350,7 +343,7 @@ static int check_steps(struct reading *r)
     if (!r->t->spaces && !absent(r->normalizer))
         return err_set(r->e, EXIT_DATA, "%s: normalizer: expected Replace of \" \" by U+2581: this is no Gemma tokenizer", r->name);
     /* Splitting at spaces does nothing once the normalizer has replaced them. */
-    bool idle = type_is(r->pre_tokenizer, "Split") && strcmp(text_at(json_object_get(r->pre_tokenizer, "pattern"), "String"), " ") == 0 && r->t->spaces &&
+    bool idle = type_is(r->pre_tokenizer, "Split") && strcmp(json_field(json_object_get(r->pre_tokenizer, "pattern"), "String"), " ") == 0 && r->t->spaces &&
                 !json_is_true(json_object_get(r->pre_tokenizer, "invert"));
     if (!idle && !absent(r->pre_tokenizer))
         return err_set(r->e, EXIT_DATA, "%s: pre_tokenizer: expected Split at \" \" behind the normalizer: this is no Gemma tokenizer", r->name);
@@ -367,7 +360,7 @@ static int bos_of(const json_t *post, const struct tokenizer *t)
     const json_t *first = json_array_get(json_object_get(post, "single"), 0), *special = json_object_get(first, "SpecialToken");
     if (!type_is(post, "TemplateProcessing") || special == NULL)
         return -1;
-    const json_t *entry = json_object_get(json_object_get(post, "special_tokens"), text_at(special, "id"));
+    const json_t *entry = json_object_get(json_object_get(post, "special_tokens"), json_field(special, "id"));
     const json_t *id = json_array_get(json_object_get(entry, "ids"), 0);
     json_int_t v = json_is_integer(id) ? json_integer_value(id) : -1;
     return v >= 0 && v < t->vocab.size && vocab_has(&t->vocab, (int)v) ? (int)v : -1;

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include "base/buf.h"
 
+#define UNDERLINE "\xE2\x96\x81"        /* U+2581, what stands for a space in a piece */
 #define VOCAB_MAX_ID ((1 << 22) - 1)
 #define VOCAB_MAX_ADDED_LEN 256         /* bytes of an added token: bounds the work per byte of text (Gemma's longest: 93) */
 

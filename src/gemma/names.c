@@ -127,6 +127,16 @@ static bool is_tower(const char *name)
 
 /* ---- what the header offers ------------------------------------------------------------------------------------- */
 
+const char *gemma_class_name(enum gemma_class c)
+{
+    static const char *const names[] = {
+        [GC_LINEAR] = "linear", [GC_EXPERTS] = "experts", [GC_ROUTER] = "router", [GC_EMBED] = "embed", [GC_PLE] = "ple", [GC_HEAD] = "head",
+        [GC_PLAIN] = "plain", [GC_TOWER] = "tower", [GC_FILE] = "file", [GC_UNKNOWN] = "unknown",
+    };
+
+    return names[c];
+}
+
 enum gemma_class gemma_classify(const char *name)
 {
     struct parts p;

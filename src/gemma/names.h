@@ -22,6 +22,7 @@ enum gemma_class {
 
 /* Class of a tensor by name.  Accepts the suffixes .weight, .weight_q4, _q4 (banks), .weight_packed, .weight_scale, .weight_shape, … */
 enum gemma_class gemma_classify(const char *name);
+const char *gemma_class_name(enum gemma_class c);       /* "linear", "experts", … */
 /* The text-only spelling ("model.…", "lm_head.…") into out; false for towers, files and unknown names. */
 bool gemma_text_name(const char *name, char *out, size_t size);
 /* Layer number of a text tensor, -1 = none. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include "base/json.h"
 #include "rehearse/endpoint.h"
 #include "rehearse/faults.h"
 #include "rehearse/instances.h"
@@ -21,12 +22,6 @@ struct resource {
 static const struct resource MODEL = {"Model", "model", "model", "ModelName", "ModelArn", "Models"};
 static const struct resource CONFIG = {"EndpointConfig", "endpoint-config", "endpoint configuration", "EndpointConfigName", "EndpointConfigArn", "EndpointConfigs"};
 static const struct resource ENDPOINT = {"Endpoint", "endpoint", "endpoint", "EndpointName", "EndpointArn", "Endpoints"};
-
-static const char *text(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-    return s ? s : "";
-}
 
 /* --- names ---------------------------------------------------------------------------------------------------------- */
 
@@ -85,8 +80,8 @@ static bool tags_right(struct call *c, const json_t *tags)
         return false;
     }
     json_array_foreach(tags, i, t) {
-        const char *key = text(t, "Key");
-        if (*key && strlen(key) <= 128 && strlen(text(t, "Value")) <= 256) continue;
+        const char *key = json_field(t, "Key");
+        if (*key && strlen(key) <= 128 && strlen(json_field(t, "Value")) <= 256) continue;
         call_invalid(c, "1 validation error detected: Value at 'tags.%zu.member.key' failed to satisfy constraint: Member must have length between 1 and 128", i + 1);
         return false;
     }
@@ -98,7 +93,7 @@ static void add_tags(struct world *w, const char *region, const char *arn, const
     json_t *table = world_table(w, region, "tags"), *own = json_object_get(table, arn), *t;
     size_t i;
     if (!own) json_object_set_new(table, arn, own = json_object());
-    json_array_foreach(tags, i, t) json_object_set_new(own, text(t, "Key"), json_string(text(t, "Value")));
+    json_array_foreach(tags, i, t) json_object_set_new(own, json_field(t, "Key"), json_string(json_field(t, "Value")));
     w->dirty = true;
 }
 
@@ -212,7 +207,7 @@ static bool environment_right(struct call *c, const json_t *env)
 static bool data_source_right(struct call *c, const json_t *container)
 {
     const json_t *s3 = json_object_get(json_object_get(container, "ModelDataSource"), "S3DataSource");
-    const char *uri = s3 ? text(s3, "S3Uri") : text(container, "ModelDataUrl"), *type = text(s3, "S3DataType");
+    const char *uri = s3 ? json_field(s3, "S3Uri") : json_field(container, "ModelDataUrl"), *type = json_field(s3, "S3DataType");
     size_t n = strlen(uri);
     if (!s3 && !*uri) return true;
     if (strncmp(uri, "s3://", 5) || strstr(uri, "..")) call_invalid(c, "Could not access model data at %.400s. Expected an S3 URI: s3://bucket/key", uri);
@@ -220,9 +215,9 @@ static bool data_source_right(struct call *c, const json_t *container)
         call_invalid(c, "1 validation error detected: Value '%.100s' at 'primaryContainer.modelDataSource.s3DataSource.s3DataType' failed to satisfy constraint: "
             "Member must satisfy enum value set: [S3Prefix, S3Object]", type);
     else if (s3 && !strcmp(type, "S3Prefix") && uri[n - 1] != '/') call_invalid(c, "S3Uri %.400s: with S3DataType S3Prefix it must end in /", uri);
-    else if (s3 && strcmp(text(s3, "CompressionType"), "None") && strcmp(text(s3, "CompressionType"), "Gzip"))
+    else if (s3 && strcmp(json_field(s3, "CompressionType"), "None") && strcmp(json_field(s3, "CompressionType"), "Gzip"))
         call_invalid(c, "1 validation error detected: Value '%.100s' at 'primaryContainer.modelDataSource.s3DataSource.compressionType' failed to satisfy constraint: "
-            "Member must satisfy enum value set: [None, Gzip]", text(s3, "CompressionType"));
+            "Member must satisfy enum value set: [None, Gzip]", json_field(s3, "CompressionType"));
     return c->x != NULL;
 }
 
@@ -232,7 +227,7 @@ static void op_create_model(struct call *c)
     const json_t *container = json_object_get(c->in, "PrimaryContainer");
     if (!name) return;
     if (!container) container = json_array_get(json_object_get(c->in, "Containers"), 0);
-    const char *image = text(container, "Image");
+    const char *image = json_field(container, "Image");
     if (!role || strncmp(role, "arn:aws:iam::", 13) || !strstr(role, ":role/")) {
         call_invalid(c, "1 validation error detected: Value '%.200s' at 'executionRoleArn' failed to satisfy constraint: "
             "Member must satisfy regular expression pattern: arn:aws[a-z\\-]*:iam::\\d{12}:role/?[a-zA-Z_0-9+=,.@\\-_/]+", role ? role : "null");
@@ -257,11 +252,11 @@ static bool type_right(struct call *c, const char *type, size_t variant)
 
 static bool variant_right(struct call *c, const json_t *v, size_t n)
 {
-    const char *model = text(v, "ModelName");
+    const char *model = json_field(v, "ModelName");
     const json_t *pools = json_object_get(v, "InstancePools");
     json_t *pool;
     size_t i;
-    if (!*text(v, "VariantName")) {
+    if (!*json_field(v, "VariantName")) {
         call_invalid(c, "1 validation error detected: Value null at 'productionVariants.%zu.member.variantName' failed to satisfy constraint: Member must not be null", n);
         return false;
     }
@@ -269,12 +264,12 @@ static bool variant_right(struct call *c, const json_t *v, size_t n)
         refuse_missing(c, &MODEL, model);
         return false;
     }
-    if (!pools) return type_right(c, text(v, "InstanceType"), n);
-    if (*text(v, "InstanceType") || !json_array_size(pools) || json_array_size(pools) > 5) {
+    if (!pools) return type_right(c, json_field(v, "InstanceType"), n);
+    if (*json_field(v, "InstanceType") || !json_array_size(pools) || json_array_size(pools) > 5) {
         call_invalid(c, "A production variant has either an InstanceType or 1 to 5 InstancePools.");
         return false;
     }
-    json_array_foreach(pools, i, pool) if (!type_right(c, text(pool, "InstanceType"), n)) return false;
+    json_array_foreach(pools, i, pool) if (!type_right(c, json_field(pool, "InstanceType"), n)) return false;
     return true;
 }
 
@@ -313,8 +308,8 @@ static bool variant_quota_right(struct call *c, const json_t *v)
     long delta = json_is_integer(count) ? (long)json_integer_value(count) : 1;
     json_t *pool;
     size_t i;
-    if (*text(v, "InstanceType")) return quota_right(c, text(v, "InstanceType"), delta);
-    json_array_foreach(json_object_get(v, "InstancePools"), i, pool) if (!quota_right(c, text(pool, "InstanceType"), delta)) return false;
+    if (*json_field(v, "InstanceType")) return quota_right(c, json_field(v, "InstanceType"), delta);
+    json_array_foreach(json_object_get(v, "InstancePools"), i, pool) if (!quota_right(c, json_field(pool, "InstanceType"), delta)) return false;
     return true;
 }
 
@@ -322,7 +317,7 @@ static bool variant_quota_right(struct call *c, const json_t *v)
 static json_t *endpoint_on(struct call *c, const char *config_name, const json_t *config)
 {
     json_t *variants = json_object_get(config, "ProductionVariants"), *v;
-    const char *model_name = text(json_array_get(variants, 0), "ModelName");
+    const char *model_name = json_field(json_array_get(variants, 0), "ModelName");
     const json_t *model = json_object_get(world_table(c->w, c->region, "model"), model_name);
     size_t i;
     if (!model) {
@@ -360,8 +355,8 @@ static void op_update_endpoint(struct call *c)
     char *arn = world_arn(c->region, "endpoint", name);
     if (!ep) refuse_missing(c, &ENDPOINT, name);
     else if (!config) refuse_missing(c, &CONFIG, config_name);
-    else if (!strcmp(text(ep, "EndpointStatus"), "Failed")) call_invalid(c, "Cannot update endpoint \"%s\": it has failed and can only be deleted.", arn);
-    else if (strcmp(text(ep, "EndpointStatus"), "InService")) call_invalid(c, "Cannot update in-progress endpoint \"%s\".", arn);
+    else if (!strcmp(json_field(ep, "EndpointStatus"), "Failed")) call_invalid(c, "Cannot update endpoint \"%s\": it has failed and can only be deleted.", arn);
+    else if (strcmp(json_field(ep, "EndpointStatus"), "InService")) call_invalid(c, "Cannot update in-progress endpoint \"%s\".", arn);
     else {
         json_t *next = endpoint_on(c, config_name, config);
         if (next) {
@@ -385,7 +380,7 @@ static json_t *asked(struct call *c, const struct resource *r)
 
 static json_t *deployed_images(const json_t *ep)
 {
-    const char *image = text(json_object_get(ep, "Model"), "Image");
+    const char *image = json_field(json_object_get(ep, "Model"), "Image");
     size_t n = strcspn(image, "@"), colon = n;
     for (size_t i = n; i-- > 0 && image[i] != '/';)
         if (image[i] == ':') colon = i;
@@ -401,14 +396,14 @@ static json_t *variant_summary(const json_t *ep, const json_t *v)
     const json_t *weight = json_object_get(v, "InitialVariantWeight"), *count = json_object_get(v, "InitialInstanceCount");
     double w = json_is_number(weight) ? json_number_value(weight) : 1;
     json_int_t n = json_is_integer(count) ? json_integer_value(count) : 1;
-    json_t *o = json_pack("{s:s, s:f, s:f, s:I, s:I}", "VariantName", text(v, "VariantName"), "CurrentWeight", w, "DesiredWeight", w, "CurrentInstanceCount", n,
+    json_t *o = json_pack("{s:s, s:f, s:f, s:I, s:I}", "VariantName", json_field(v, "VariantName"), "CurrentWeight", w, "DesiredWeight", w, "CurrentInstanceCount", n,
         "DesiredInstanceCount", n), *pool;
     size_t i;
     json_object_set_new(o, "DeployedImages", deployed_images(ep));
     if (!json_object_get(v, "InstancePools")) return o;
     json_t *pools = json_array();
     json_array_foreach(json_object_get(v, "InstancePools"), i, pool)
-        json_array_append_new(pools, json_pack("{s:s, s:I}", "InstanceType", text(pool, "InstanceType"), "CurrentInstanceCount", i ? (json_int_t)0 : n));
+        json_array_append_new(pools, json_pack("{s:s, s:I}", "InstanceType", json_field(pool, "InstanceType"), "CurrentInstanceCount", i ? (json_int_t)0 : n));
     json_object_set_new(o, "InstancePools", pools);
     return o;
 }
@@ -419,7 +414,7 @@ static json_t *pending_summary(const json_t *ep, const char *what)
     json_t *list = json_array(), *v;
     size_t i;
     json_array_foreach(json_object_get(ep, "ProductionVariants"), i, v) {
-        json_t *o = json_pack("{s:s, s:f, s:f, s:[{s:s, s:O}]}", "VariantName", text(v, "VariantName"), "CurrentWeight", 1.0, "DesiredWeight", 1.0,
+        json_t *o = json_pack("{s:s, s:f, s:f, s:[{s:s, s:O}]}", "VariantName", json_field(v, "VariantName"), "CurrentWeight", 1.0, "DesiredWeight", 1.0,
             "VariantStatus", "Status", what, "StartTime", json_object_get(ep, "CreationTime"));
         keep(o, v, "InstanceType");
         json_array_append_new(list, o);
@@ -435,7 +430,7 @@ static void op_describe_endpoint(struct call *c)
     json_t *v;
     size_t i;
     if (!ep) return;
-    const char *status = text(ep, "EndpointStatus");
+    const char *status = json_field(ep, "EndpointStatus");
     bool creating = !strcmp(status, "Creating"), updating = !strcmp(status, "Updating");
     json_t *o = json_object(), *list = json_array();
     for (size_t k = 0; k < sizeof SHOWN / sizeof *SHOWN; k++) keep(o, ep, SHOWN[k]);
@@ -526,7 +521,7 @@ static void list_resources(struct call *c, const struct resource *r)
     if (!page_start(c, &at)) return;
     json_t **found = xcalloc(json_object_size(table) + 1, sizeof *found);
     json_object_foreach(table, key, o) {
-        if ((part && !contains(key, part)) || (status && strcmp(status, text(o, "EndpointStatus"))) || !in_time(c, o, "CreationTime") || !in_time(c, o, "LastModifiedTime")) continue;
+        if ((part && !contains(key, part)) || (status && strcmp(status, json_field(o, "EndpointStatus"))) || !in_time(c, o, "CreationTime") || !in_time(c, o, "LastModifiedTime")) continue;
         found[n++] = o;
     }
     sort_key = by && !strcmp(by, "Name") ? r->name : by && !strcmp(by, "Status") ? "EndpointStatus" : "CreationTime";
@@ -555,7 +550,7 @@ char *control_delete(struct world *w, const char *region, const char *op, const 
     if (!o) {
         message = missing(region, r, name);
     } else if (r == &ENDPOINT) {
-        const char *status = text(o, "EndpointStatus");
+        const char *status = json_field(o, "EndpointStatus");
         if (!strcmp(status, "InService") || !strcmp(status, "Failed")) endpoint_delete(w, o);
         else message = xasprintf("Cannot update in-progress endpoint \"%s\".", arn);
     } else {

@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/clock.h"
+#include "base/json.h"
+#include "base/self.h"
 #include "base/text.h"
 #include "rehearse/container.h"
 #include "rehearse/faults.h"
@@ -67,13 +69,7 @@ static json_t *object(const struct live *l)
     return l->update ? json_object_get(ep, "next") : ep;
 }
 
-static const char *text(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-    return s ? s : "";
-}
-
-static bool status_is(const json_t *ep, const char *status) { return !strcmp(text(ep, "EndpointStatus"), status); }
+static bool status_is(const json_t *ep, const char *status) { return !strcmp(json_field(ep, "EndpointStatus"), status); }
 
 static void set_status(const struct live *l, const char *status)
 {
@@ -93,7 +89,7 @@ static void fail(struct live *l, const char *reason)
 }
 
 static const json_t *plan(const json_t *ep) { return json_object_get(ep, "plan"); }
-static bool planned(const json_t *ep, const char *kind) { return !strcmp(text(plan(ep), "kind"), kind); }
+static bool planned(const json_t *ep, const char *kind) { return !strcmp(json_field(plan(ep), "kind"), kind); }
 static double plan_seconds(const json_t *ep) { return json_number_value(json_object_get(plan(ep), "seconds")); }
 
 /* Seconds of the cloud since creation. */
@@ -104,12 +100,12 @@ static double age(const struct live *l, const json_t *ep)
 
 static const json_t *variant(const json_t *ep) { return json_array_get(json_object_get(ep, "ProductionVariants"), 0); }
 static const json_t *model(const json_t *ep) { return json_object_get(ep, "Model"); }
-static const char *environment(const json_t *ep, const char *key) { return text(json_object_get(model(ep), "Environment"), key); }
+static const char *environment(const json_t *ep, const char *key) { return json_field(json_object_get(model(ep), "Environment"), key); }
 
 static const char *first_type(const json_t *ep)
 {
-    const char *one = text(variant(ep), "InstanceType");
-    return *one ? one : text(json_array_get(json_object_get(variant(ep), "InstancePools"), 0), "InstanceType");
+    const char *one = json_field(variant(ep), "InstanceType");
+    return *one ? one : json_field(json_array_get(json_object_get(variant(ep), "InstancePools"), 0), "InstanceType");
 }
 
 static const char *hub_name(const json_t *ep)
@@ -179,9 +175,9 @@ static char *s3_path(const struct world *w, const char *uri)
 /* The directory with the model's files, NULL when there is none; tar: it is an archive. */
 static char *model_directory(const struct world *w, const json_t *ep, bool *tar)
 {
-    const char *uri = text(json_object_get(json_object_get(model(ep), "ModelDataSource"), "S3DataSource"), "S3Uri"), *name = hub_name(ep);
+    const char *uri = json_field(json_object_get(json_object_get(model(ep), "ModelDataSource"), "S3DataSource"), "S3Uri"), *name = hub_name(ep);
     *tar = false;
-    if (!*uri) uri = text(model(ep), "ModelDataUrl");
+    if (!*uri) uri = json_field(model(ep), "ModelDataUrl");
     if (!*uri && !strncmp(name, "s3://", 5)) uri = name;
     if (*uri) {
         *tar = ends_with(uri, ".tar.gz");
@@ -192,12 +188,10 @@ static char *model_directory(const struct world *w, const json_t *ep, bool *tar)
 
 static char *gpu_serve(void)
 {
-    char self[4096];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 16);
-    if (n <= 0) return xstrdup("gpu-serve");
-    self[n] = 0;
-    strcpy(strrchr(self, '/') + 1, "gpu-serve");
-    return quoted(self);
+    char *bin = self_directory(), *path = bin ? xasprintf("%s/gpu-serve", bin) : xstrdup("gpu-serve"), *word = quoted(path);
+    free(path);
+    free(bin);
+    return word;
 }
 
 /* The command that plays gpu-serve, with vLLM's variables that mean something to it. */
@@ -219,18 +213,12 @@ static char *serve_command(const json_t *ep)
     return b.data;
 }
 
-static char *command_of(const json_t *ep)
+/* The command that the user has named for this image; NULL: none, gpu-serve is played. */
+static const char *named_command(const json_t *ep)
 {
     for (size_t i = 0; i < n_commands; i++)
-        if (!fnmatch(commands[i].image, text(model(ep), "Image"), 0)) return xstrdup(commands[i].command);
-    return serve_command(ep);
-}
-
-static bool own_command(const json_t *ep)
-{
-    for (size_t i = 0; i < n_commands; i++)
-        if (!fnmatch(commands[i].image, text(model(ep), "Image"), 0)) return true;
-    return false;
+        if (!fnmatch(commands[i].image, json_field(model(ep), "Image"), 0)) return commands[i].command;
+    return NULL;
 }
 
 static char **container_env(const json_t *ep, const char *dir, const char *archive, int port)
@@ -260,8 +248,9 @@ static bool spawn(struct live *l, const json_t *ep)
 {
     struct err e = {0};
     bool tar;
-    char *dir = model_directory(l->w, ep, &tar), *archive = NULL, *command = command_of(ep);
-    bool there = (dir && !access(dir, R_OK)) || own_command(ep);
+    const char *named = named_command(ep);
+    char *dir = model_directory(l->w, ep, &tar), *archive = NULL, *command = named ? xstrdup(named) : serve_command(ep);
+    bool there = named || (dir && !access(dir, R_OK));
     if (there) {
         int port = free_port();
         snprintf(l->url, sizeof l->url, "http://127.0.0.1:%d", port);
@@ -286,7 +275,7 @@ static bool spawn(struct live *l, const json_t *ep)
 /* The script of a start that is to fail, or NULL: it may serve. */
 static const struct script_line *failing_start(const struct live *l, const json_t *ep)
 {
-    const char *word = text(plan(ep), "word");
+    const char *word = json_field(plan(ep), "word");
     if (l->doomed) return script_failure("gpu-out-of-memory");
     if (planned(ep, "health-fail")) return script_failure(word);
     if (planned(ep, "hub-429")) return l->starts < 2 ? script_failure(word) : script_failure("hub-rate-limit");
@@ -394,7 +383,7 @@ static void place(struct live *l)
 {
     char id[37];
     random_uuid(id);
-    snprintf(l->stream, sizeof l->stream, "%.40s/i-0%.8s%.4s%.4s", text(variant(object(l)), "VariantName"), id, id + 9, id + 14);
+    snprintf(l->stream, sizeof l->stream, "%.40s/i-0%.8s%.4s%.4s", json_field(variant(object(l)), "VariantName"), id, id + 9, id + 14);
     l->placed = true;
     l->app = 14;
     l->engine = 76;
@@ -411,7 +400,7 @@ static void creating(struct live *l, json_t *ep)
 {
     char reason[512];
     double t = age(l, ep);
-    const char *name = text(variant(ep), "VariantName");
+    const char *name = json_field(variant(ep), "VariantName");
     if (planned(ep, "capacity")) {
         if (t >= plan_seconds(ep)) fail(l, "Unable to provision requested ML compute capacity due to InsufficientInstanceCapacity error. Please retry using a different ML "
             "instance type or after some time.");
@@ -571,7 +560,7 @@ static void make_plan(struct world *w, const char *region, json_t *ep)
 
 void endpoint_begin(struct world *w, const char *region, json_t *ep)
 {
-    const char *name = text(ep, "EndpointName");
+    const char *name = json_field(ep, "EndpointName");
     make_plan(w, region, ep);
     if (!logs_has_group(w, region, name) && faults_strike(w, "old-log", region, NULL, NULL)) old_log(w, region, name);
     add(w, region, name);
@@ -584,7 +573,7 @@ void endpoint_update(struct world *w, const char *region, json_t *ep, json_t *ne
     json_object_set_new(ep, "next", next);
     json_object_set_new(ep, "EndpointStatus", json_string("Updating"));
     json_object_set_new(ep, "LastModifiedTime", world_time(world_now(w)));
-    add(w, region, text(ep, "EndpointName"))->update = true;
+    add(w, region, json_field(ep, "EndpointName"))->update = true;
     w->dirty = true;
 }
 
@@ -621,7 +610,7 @@ bool endpoint_target(struct world *w, const char *region, const char *name, cons
     (void)w;
     *t = (struct target){0};
     if (!ep || !(status_is(ep, "InService") || status_is(ep, "Updating"))) return false;
-    t->variant = text(variant(ep), "VariantName");
+    t->variant = json_field(variant(ep), "VariantName");
     if (wanted && strcmp(wanted, t->variant)) return false;
     t->ready = l->ready;
     t->url = l->c.pid ? xstrdup(l->url) : NULL;
@@ -634,9 +623,9 @@ static long instances_of(const json_t *ep, const char *type)
     long n = 0, count = json_is_integer(given) ? (long)json_integer_value(given) : 1;
     json_t *pool;
     size_t i;
-    if (!strcmp(text(v, "InstanceType"), type)) n += count;
+    if (!strcmp(json_field(v, "InstanceType"), type)) n += count;
     json_array_foreach(json_object_get(v, "InstancePools"), i, pool)
-        if (!strcmp(text(pool, "InstanceType"), type)) n += count;
+        if (!strcmp(json_field(pool, "InstanceType"), type)) n += count;
     return n;
 }
 

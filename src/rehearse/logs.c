@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/io.h"
 #include "base/utf8.h"
 #include "rehearse/faults.h"
 
@@ -79,7 +80,7 @@ static FILE *group_file(struct world *w, const struct group *g)
 {
     struct err e = {0};
     char *dir = xasprintf("%s/logs/%s", w->dir, g->region), *path = group_path(w, g->region, g->endpoint);
-    FILE *f = make_directories(dir, &e) ? NULL : fopen(path, "a");
+    FILE *f = io_make_directories(dir, 0777, &e) ? NULL : fopen(path, "a");
     if (!f) warn_msg("%s: cannot be written: this log will not survive a restart", path);
     free(dir);
     free(path);
@@ -118,14 +119,17 @@ static int read_group(struct world *w, const char *region, const char *file, str
     struct jsonl *j = jsonl_open(path, e);
     json_t *v;
     long line;
-    int rc = j ? 0 : -1;
-    while (j && (rc = jsonl_next(j, &v, &line, e)) == 1) {
+    int rc = j ? 0 : -2;
+    while (j && (rc = jsonl_next(j, &v, &line, e)) != 0 && rc != -2) {
+        if (rc == -1) {             /* a line cut by a kill, and what was written behind it */
+            e->code = 0;
+            continue;
+        }
         const char *stream = json_string_value(json_object_get(v, "logStreamName")), *message = json_string_value(json_object_get(v, "message"));
         if (stream && message)
             append(g, stream, json_integer_value(json_object_get(v, "timestamp")), json_integer_value(json_object_get(v, "ingestionTime")), message);
         json_decref(v);
     }
-    if (rc == -1 && j) rc = e->code = 0;    /* a last line cut by a kill */
     if (j) jsonl_close(j);
     free(endpoint);
     free(path);

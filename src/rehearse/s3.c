@@ -232,7 +232,7 @@ static bool make_parent(struct call *c, const char *path)
     struct err e = {0};
     char *dir = xstrdup(path);
     *strrchr(dir, '/') = 0;
-    int rc = make_directories(dir, &e);
+    int rc = io_make_directories(dir, 0777, &e);
     free(dir);
     return !rc || failed(c, &e);
 }
@@ -320,7 +320,7 @@ static void create_bucket(struct s3 *s)
     if (!bucket_right(s->bucket)) call_error(s->c, 400, "InvalidBucketName", "The specified bucket is not valid.");
     else if (!access(s->path, F_OK) && strcmp(s->c->region, "us-east-1"))
         call_error(s->c, 409, "BucketAlreadyOwnedByYou", "Your previous request to create the named bucket succeeded and you already own it.");
-    else if (make_directories(s->path, &e)) failed(s->c, &e);
+    else if (io_make_directories(s->path, 0777, &e)) failed(s->c, &e);
     if (!s->c->x) return;
     snprintf(line, sizeof line, "Location: /%s", s->bucket);
     exchange_field(s->c->x, line);

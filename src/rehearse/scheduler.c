@@ -4,16 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include "aws/sigv4.h"
+#include "base/json.h"
 #include "rehearse/control.h"
 
 #define RETRY 60.0              /* seconds of the cloud */
 #define AT_LEAST 0.5            /* real seconds between two turns */
-
-static const char *text(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-    return s ? s : "";
-}
 
 static void invalid(struct call *c, const char *message) { call_error(c, 400, "ValidationException", "%s", message); }
 
@@ -49,7 +44,7 @@ static const char *target_op(const json_t *schedule)
 {
     static const char PREFIX[] = "arn:aws:scheduler:::aws-sdk:sagemaker:";
     static const char *const OPS[] = {"DeleteEndpoint", "DeleteEndpointConfig", "DeleteModel"};
-    const char *arn = text(json_object_get(schedule, "Target"), "Arn");
+    const char *arn = json_field(json_object_get(schedule, "Target"), "Arn");
     if (strncmp(arn, PREFIX, sizeof PREFIX - 1)) return NULL;
     const char *op = arn + sizeof PREFIX - 1;
     for (size_t i = 0; i < 3; i++)
@@ -60,10 +55,10 @@ static const char *target_op(const json_t *schedule)
 static char *target_name(const json_t *schedule, const char *op)
 {
     struct err e = {0};
-    const char *input = text(json_object_get(schedule, "Target"), "Input");
+    const char *input = json_field(json_object_get(schedule, "Target"), "Input");
     json_t *v = json_parse(input, strlen(input), "Input", &e);
     const char *key = !strcmp(op, "DeleteEndpoint") ? "EndpointName" : !strcmp(op, "DeleteEndpointConfig") ? "EndpointConfigName" : "ModelName";
-    char *name = *text(v, key) ? xstrdup(text(v, key)) : NULL;
+    char *name = *json_field(v, key) ? xstrdup(json_field(v, key)) : NULL;
     json_decref(v);
     return name;
 }
@@ -95,7 +90,7 @@ static bool schedule_right(struct call *c, const char *name)
         invalid(c, "Invalid Schedule Expression: expected at(yyyy-mm-ddThh:mm:ss) or rate(N minutes|hours|days); cron is not supported here.");
     else if (zone && strcmp(zone, "UTC")) invalid(c, "Provided ScheduleExpressionTimezone is not supported here: expected UTC.");
     else if (!json_is_object(json_object_get(c->in, "FlexibleTimeWindow"))) invalid(c, "1 validation error detected: Value null at 'flexibleTimeWindow' failed to satisfy constraint: Member must not be null");
-    else if (!*text(json_object_get(c->in, "Target"), "RoleArn")) invalid(c, "1 validation error detected: Value null at 'target.roleArn' failed to satisfy constraint: Member must not be null");
+    else if (!*json_field(json_object_get(c->in, "Target"), "RoleArn")) invalid(c, "1 validation error detected: Value null at 'target.roleArn' failed to satisfy constraint: Member must not be null");
     else if (!target) invalid(c, "Provided Arn and Input are not supported here: expected arn:aws:scheduler:::aws-sdk:sagemaker:deleteEndpoint with {\"EndpointName\"} (or the configuration's, the model's).");
     free(target);
     return c->x != NULL;
@@ -115,7 +110,7 @@ static void put_schedule(struct call *c, const char *key, const char *name, bool
     if (!schedule_right(c, name)) return;
     if (old && !update) {
         /* The same request again is no conflict. */
-        if (!strcmp(text(old, "ClientToken"), text(c->in, "ClientToken")) && *text(old, "ClientToken")) call_json(c, json_pack("{s:s}", "ScheduleArn", text(old, "Arn")));
+        if (!strcmp(json_field(old, "ClientToken"), json_field(c->in, "ClientToken")) && *json_field(old, "ClientToken")) call_json(c, json_pack("{s:s}", "ScheduleArn", json_field(old, "Arn")));
         else call_error(c, 409, "ConflictException", "Schedule %s already exists.", name);
         return;
     }
@@ -128,7 +123,7 @@ static void put_schedule(struct call *c, const char *key, const char *name, bool
     json_object_set_new(s, "Name", json_string(name));
     json_object_set_new(s, "GroupName", json_stringn(key, strcspn(key, "/")));
     json_object_set_new(s, "Arn", json_string(arn));
-    if (!*text(s, "State")) json_object_set_new(s, "State", json_string("ENABLED"));
+    if (!*json_field(s, "State")) json_object_set_new(s, "State", json_string("ENABLED"));
     json_object_set_new(s, "CreationDate", old ? json_incref(json_object_get(old, "CreationDate")) : world_time(world_now(c->w)));
     json_object_set_new(s, "LastModificationDate", world_time(world_now(c->w)));
     json_object_set_new(s, "next", world_time(first_turn(c)));
@@ -144,9 +139,9 @@ static void list_schedules(struct call *c)
     char *prefix = query_get(c->query, "NamePrefix");
     const char *key;
     json_object_foreach(world_table(c->w, c->region, "schedule"), key, s) {
-        if (prefix && strncmp(text(s, "Name"), prefix, strlen(prefix))) continue;
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:O, s:{s:s}}", "Arn", text(s, "Arn"), "Name", text(s, "Name"), "GroupName", text(s, "GroupName"),
-            "State", text(s, "State"), "CreationDate", json_object_get(s, "CreationDate"), "Target", "Arn", text(json_object_get(s, "Target"), "Arn")));
+        if (prefix && strncmp(json_field(s, "Name"), prefix, strlen(prefix))) continue;
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:O, s:{s:s}}", "Arn", json_field(s, "Arn"), "Name", json_field(s, "Name"), "GroupName", json_field(s, "GroupName"),
+            "State", json_field(s, "State"), "CreationDate", json_object_get(s, "CreationDate"), "Target", "Arn", json_field(json_object_get(s, "Target"), "Arn")));
     }
     free(prefix);
     call_json(c, json_pack("{s:o}", "Schedules", list));
@@ -188,15 +183,15 @@ static bool fire(struct world *w, const char *region, json_t *s)
     double period = 0;
     const char *op = target_op(s);
     char *name = target_name(s, op), *refusal = control_delete(w, region, op, name);
-    bool rate = parse_rate(text(s, "ScheduleExpression"), &period), done = !refusal || !strncmp(refusal, "Could not find", 14);
+    bool rate = parse_rate(json_field(s, "ScheduleExpression"), &period), done = !refusal || !strncmp(refusal, "Could not find", 14);
     double wait = (rate ? period : RETRY) / w->speed;
-    note_msg("schedule %s fires: %s %s: %s", text(s, "Name"), op, name, refusal ? refusal : "done");
+    note_msg("schedule %s fires: %s %s: %s", json_field(s, "Name"), op, name, refusal ? refusal : "done");
     json_object_set_new(s, "next", world_time(world_now(w) + (wait > AT_LEAST ? wait : AT_LEAST)));
     w->dirty = true;
     free(name);
     free(refusal);
     if (!rate && done) json_object_set_new(s, "State", json_string("DISABLED"));
-    return !rate && done && !strcmp(text(s, "ActionAfterCompletion"), "DELETE");
+    return !rate && done && !strcmp(json_field(s, "ActionAfterCompletion"), "DELETE");
 }
 
 void scheduler_tick(struct world *w)
@@ -210,8 +205,8 @@ void scheduler_tick(struct world *w)
         json_object_foreach_safe(schedules, next, key, s) {
             const json_t *end = json_object_get(s, "EndDate");
             bool over = json_is_number(end) && now > json_number_value(end);
-            if (strcmp(text(s, "State"), "ENABLED") || (!over && now < json_number_value(json_object_get(s, "next")))) continue;
-            if (over ? !strcmp(text(s, "ActionAfterCompletion"), "DELETE") : fire(w, region, s)) {
+            if (strcmp(json_field(s, "State"), "ENABLED") || (!over && now < json_number_value(json_object_get(s, "next")))) continue;
+            if (over ? !strcmp(json_field(s, "ActionAfterCompletion"), "DELETE") : fire(w, region, s)) {
                 json_object_del(schedules, key);
                 w->dirty = true;
             }

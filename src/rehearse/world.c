@@ -16,22 +16,6 @@
 #include "base/io.h"
 #include "rehearse/faults.h"
 
-int make_directories(const char *path, struct err *e)
-{
-    char *p = xstrdup(path);
-    int rc = 0;
-    for (char *at = p + 1; !rc; at++) {
-        if (*at && *at != '/') continue;
-        char kept = *at;
-        *at = 0;
-        if (mkdir(p, 0777) && errno != EEXIST) rc = err_errno(e, EXIT_IO, "%s: cannot make this directory", p);
-        *at = kept;
-        if (!kept) break;
-    }
-    free(p);
-    return rc;
-}
-
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *where)
 {
     (void)st, (void)type, (void)where;
@@ -110,7 +94,7 @@ struct world *world_open(const char *dir, struct err *e)
     struct world *w = xcalloc(1, sizeof *w);
     w->lock_fd = -1;
     w->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    if (make_directories(dir, e)) goto fail;
+    if (io_make_directories(dir, 0777, e)) goto fail;
     if (!(w->dir = realpath(dir, NULL))) {
         err_errno(e, EXIT_IO, "%s", dir);
         goto fail;

@@ -54,8 +54,6 @@ json_t *world_section(struct world *w, const char *name);
 /* "arn:aws:sagemaker:REGION:ACCOUNT:KIND/NAME", freed by the caller. */
 char *world_arn(const char *region, const char *kind, const char *name);
 
-/* mkdir -p of a path. */
-int make_directories(const char *path, struct err *e) MUST_CHECK;
 /* rm -r, links not followed. */
 void remove_tree(const char *path);
 /* A random version-4 UUID. */

@@ -411,7 +411,10 @@ static json_t *cell_json(const struct table *t, size_t row, size_t col)
 
     if (!v)
         return json_null();
-    return json_is_number(number) ? number : json_string(v);
+    if (json_is_number(number))
+        return number;
+    json_decref(number);
+    return json_string(v);
 }
 
 void doc_json(struct buf *b, const struct doc *d)

@@ -16,10 +16,10 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/key.h"
 
 #define IDLE_SECONDS 120u       /* a connection that neither sends nor takes anything */
 #define DRAIN_SECONDS 5.0
-#define KEY_MAX 4096
 #define DROPPED_MAX 8           /* times body_max: what is read of a refused body before the connection is cut */
 
 enum answer { NONE, WHOLE, STORED, PIECES, COMPLETE, CUT };  /* STORED = WHOLE, from a file; COMPLETE = PIECES with nothing to come */
@@ -410,17 +410,12 @@ static void on_message(void *arg, const char *format, va_list ap)
 
 static int read_key(struct http_server *s, struct err *e)
 {
-    char *key;
-    size_t n;
-    if (io_slurp(s->o.key_file, KEY_MAX, &key, &n, e)) return -1;
-    while (n && strchr("\r\n\t ", key[n - 1])) key[--n] = 0;
-    bool good = n && strlen(key) == n && !strpbrk(key, "\r\n");
-    if (good) sha256_of(key, n, s->key);
-    OPENSSL_cleanse(key, n);
-    free(key);
-    prog_no_core();
+    char *key = key_read(s->o.key_file, e);
+    if (!key) return -1;
+    sha256_of(key, strlen(key), s->key);
+    key_free(key);
     s->has_key = true;
-    return good ? 0 : err_set(e, EXIT_DATA, "%s: holds no API key: one line is expected", s->o.key_file);
+    return 0;
 }
 
 /* s->fd listens, s->url is known. */
