@@ -42,6 +42,7 @@ SWEEP_MODEL = $${MODEL:-$$OUT/source/$$(sha256sum <"$(BIN)/st-synth" | cut -c 1-
 .PHONY: sweep sweep-source $(BUILDS:%=sweep-%)
 ## sweep: repack, check, serve and measure builds, print the table; MODEL=DIR BUILDS="text emb4" TARGET=local
 sweep: $(BUILDS:%=sweep-%)
+	@if [ -z "$(strip $(BUILDS))" ]; then echo "sweep: BUILDS is empty: there are: $(sort $(RECIPES))" >&2; exit 64; fi
 	@. "$(HERE)/pipelines/model.bash"; dir=$$OUT/$$(model_label "$(SWEEP_MODEL)"); done=(); failed=; as=; \
 	if [ -n "$$SERVER" ]; then as=@$$($(HERE)/pipelines/targets/server name); fi; \
 	for build in $(BUILDS); do \
@@ -50,6 +51,7 @@ sweep: $(BUILDS:%=sweep-%)
 	if [ $${#done[@]} -gt 0 ]; then \
 	    $(BIN)/tabulate --format csv "$${done[@]}" >"$$dir/table.csv"; \
 	    $(BIN)/tabulate --table summary,bytes,identity$${as:+,peers} "$${done[@]}" | tee "$$dir/table.md"; \
+	    echo "sweep: builds, results and this table are in $$dir" >&2; \
 	fi; \
 	if [ -n "$$failed" ]; then echo "sweep: failed:$$failed: see the messages above" >&2; exit 1; fi
 

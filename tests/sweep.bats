@@ -252,6 +252,8 @@ F
     [[ $output == *"no target moon: there are: local server"* ]]
     run -2 make sweep MODEL=nowhere
     [[ $output == *"nowhere: no such checkpoint"* ]]
+    run -2 make sweep BUILDS=
+    [[ $output == *"BUILDS is empty: there are: emb4 "* ]]
     [ ! -e calls.log ]
 }
 
