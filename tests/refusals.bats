@@ -227,6 +227,10 @@ load refusals
     refused_stdin <(cat more) 65 "data go on after the end that the header states: not one safetensors file" q4-regrid
     printf '\xff\xff\xff\xff\xff\0\0\0{' >claims
     refused 65 "the header claims 1099511627775 bytes, at most 100000000 are allowed: not a safetensors file" st-extract --list claims
+    printf 'version https://git-lfs.github.com/spec/v1\noid sha256:0\n' >pointer
+    refused 65 "pointer: no safetensors file, but a Git LFS pointer: fetch what it stands for" st-extract --list pointer
+    printf 'GGUF\3\0\0\0\1\0\0\0' >m.gguf
+    refused 65 "m.gguf: no safetensors file, but GGUF: take the checkpoint" st-extract --list m.gguf
     st-extract -z "$m" >packed.zst
     head -c 20000 packed.zst >cut
     refused_stdin cut 65 "stdin: compressed data end early: the file is cut or its writer failed" q4-regrid

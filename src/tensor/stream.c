@@ -18,12 +18,32 @@ uint64_t st_data_offset(const struct st_reader *r)
     return 8 + (uint64_t)r->h->json_bytes;
 }
 
+/* What the first bytes of a file belong to that people take for safetensors; NULL: nothing known. */
+static const char *looks_like(const unsigned char first[8])
+{
+    static const struct { const char *begin, *what; } known[] = {
+        {"version ", "a Git LFS pointer: fetch what it stands for, git lfs pull"},
+        {"GGUF", "GGUF: take the checkpoint that is published as safetensors"},
+        {"PK\3\4", "a zip archive, as PyTorch writes them: take the checkpoint that is published as safetensors"},
+        {"<!DOCTYP", "a web page: download the file itself"},
+        {"<!doctyp", "a web page: download the file itself"},
+        {"<html", "a web page: download the file itself"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!memcmp(first, known[i].begin, strlen(known[i].begin)))
+            return known[i].what;
+    return NULL;
+}
+
 static int read_header(struct st_reader *r, struct err *e)
 {
     unsigned char len[8];
     const char *name = input_name(r->in);
     if (input_read_full(r->in, len, sizeof len, "the header's length", e) != 0)
         return -1;
+    const char *other = looks_like(len);
+    if (other)
+        return err_set(e, EXIT_DATA, "%s: no safetensors file, but %s", name, other);
     uint64_t n = 0;
     for (int i = 7; i >= 0; i--)
         n = n << 8 | len[i];
