@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "base/io.h"
 #include "base/json.h"
+#include "base/percent.h"
 
 #define ANSWER_MAX ((size_t)256 << 10)
 #define COMPLAINT_MAX ((size_t)300)
@@ -198,7 +199,7 @@ static int from_cli(struct load *l, const char *profile, const char *const keys[
 static void add_field(struct buf *b, const char *name, const char *value)
 {
     buf_printf(b, "&%s=", name);
-    sigv4_encode(b, value, strlen(value), false);
+    percent_encode(b, value, strlen(value), "");
 }
 
 static int ask_sts(struct load *l, const struct aws_credentials *signer, struct buf *form, const char *what, const char *detail, struct err *e)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/percent.h"
 #include "base/progress.h"
 
 #define PART ((uint64_t)16 << 20)
@@ -56,7 +57,7 @@ static char *object_path(const struct bucket *b, const char *key)
     struct buf path = BUF_INIT;
     buf_char(&path, '/');
     if (b->in_path) buf_printf(&path, "%s/", b->name);
-    sigv4_encode(&path, key, strlen(key), true);
+    percent_encode(&path, key, strlen(key), "/");
     return path.data;
 }
 
@@ -150,7 +151,7 @@ static int find_upload(struct file *f, const char *key, struct err *e)
     struct buf query = BUF_INIT;
     char found[2048];
     buf_str(&query, "uploads&prefix=");
-    sigv4_encode(&query, key, strlen(key), false);
+    percent_encode(&query, key, strlen(key), "");
     char *root = f->b->in_path ? xasprintf("/%s", f->b->name) : xstrdup("/");
     int bad = call(f, "GET", root, query.data, NULL, 0, &a, e);
     for (const char *p = bad ? NULL : a.http.body.data; p && (p = strstr(p, "<Upload>")); p += 8)
@@ -171,7 +172,7 @@ static int find_parts(struct file *f, struct err *e)
         char text[ETAG], hex[MD5_HEX];
         if (marker) buf_printf(&query, "part-number-marker=%ld&", marker);
         buf_str(&query, "uploadId=");
-        sigv4_encode(&query, f->upload_id, strlen(f->upload_id), false);
+        percent_encode(&query, f->upload_id, strlen(f->upload_id), "");
         int bad = call(f, "GET", f->key, query.data, NULL, 0, &a, e);
         const char *body = a.http.body.data;
         more = !bad && aws_xml(body, "IsTruncated", text, sizeof text) && !strcmp(text, "true") && aws_xml(body, "NextPartNumberMarker", text, sizeof text)
@@ -255,7 +256,7 @@ static int send_part(struct file *f, size_t i, size_t *running, struct err *faul
         return -1;
     }
     buf_str(&query, "uploadId=");
-    sigv4_encode(&query, f->upload_id, strlen(f->upload_id), false);
+    percent_encode(&query, f->upload_id, strlen(f->upload_id), "");
     buf_printf(&query, "&partNumber=%zu", i + 1);
     struct sigv4_signer signer = {.key_id = keys->key_id, .secret = keys->secret, .region = f->b->region, .service = "s3", .s3 = true};
     struct aws_call c = {.url = f->b->url, .service = "s3", .region = f->b->region, .method = "PUT", .path = f->key, .query = query.data, .body = x->buf, .body_n = p->n};
@@ -307,7 +308,7 @@ static int complete_upload(struct file *f, struct err *e)
     struct aws_answer a = {0};
     struct buf body = BUF_INIT, query = BUF_INIT;
     buf_str(&query, "uploadId=");
-    sigv4_encode(&query, f->upload_id, strlen(f->upload_id), false);
+    percent_encode(&query, f->upload_id, strlen(f->upload_id), "");
     buf_str(&body, "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
     for (size_t i = 0; i < f->parts; i++) buf_printf(&body, "<Part><ETag>\"%s\"</ETag><PartNumber>%zu</PartNumber></Part>", f->part[i].etag, i + 1);
     buf_str(&body, "</CompleteMultipartUpload>");

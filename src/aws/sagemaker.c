@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "base/percent.h"
 
 #define VARIANT "AllTraffic"
 #define IMAGE_ACCOUNT "763104351884"
@@ -180,7 +181,7 @@ static char *schedule_path(const char *name)
     char full[80];
     snprintf(full, sizeof full, "q4sweep-%.55s", name);          /* names end at 64 */
     buf_str(&b, "/schedules/");
-    sigv4_encode(&b, full, strlen(full), false);
+    percent_encode(&b, full, strlen(full), "");
     return b.data;
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 #include "base/hash.h"
+#include "base/percent.h"
 
 /* One text after another, up to NULL: every call is signed, and printf would cost more than its hashes. */
 static void put(struct buf *b, ...)
@@ -21,40 +22,12 @@ static void put(struct buf *b, ...)
 
 /* --- encoding ------------------------------------------------------------------------------------------------------- */
 
-static bool unreserved(unsigned char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_' || c == '~';
-}
-
-void sigv4_encode(struct buf *b, const char *p, size_t n, bool keep_slash)
-{
-    static const char digit[] = "0123456789ABCDEF";
-    for (size_t i = 0, run; i < n; i += run + 1) {
-        for (run = 0; i + run < n && (unreserved((unsigned char)p[i + run]) || (keep_slash && p[i + run] == '/')); run++) continue;
-        buf_add(b, p + i, run);
-        if (i + run == n) return;
-        unsigned char c = (unsigned char)p[i + run];
-        buf_add(b, (char[]){'%', digit[c >> 4], digit[c & 15]}, 3);
-    }
-}
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 /* A query may arrive encoded or not: decode what is an escape, then encode all. */
 static void recode(struct buf *b, const char *p, size_t n)
 {
     struct buf plain = BUF_INIT;
-    for (size_t i = 0; i < n; i++) {
-        int hi = i + 2 < n && p[i] == '%' ? hex_digit(p[i + 1]) : -1, lo = hi >= 0 ? hex_digit(p[i + 2]) : -1;
-        if (lo >= 0) i += 2;
-        buf_char(&plain, lo >= 0 ? (char)(hi * 16 + lo) : p[i]);
-    }
-    sigv4_encode(b, plain.data ? plain.data : "", plain.n, false);
+    percent_decode(&plain, p, n, false);
+    percent_encode(b, plain.data ? plain.data : "", plain.n, "");
     buf_free(&plain);
 }
 
@@ -96,7 +69,7 @@ static void add_path(struct buf *b, const struct sigv4_signer *s, const char *pa
     }
     if (s->raw_path) buf_str(&normal, path);
     else normalize(&normal, path);
-    sigv4_encode(b, normal.data, normal.n, true);
+    percent_encode(b, normal.data, normal.n, "/");
     buf_free(&normal);
 }
 

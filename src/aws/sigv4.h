@@ -42,7 +42,4 @@ void sigv4_wipe(struct sigv4_signer *s);
 /* Is this text a well-formed date as X-Amz-Date has it?  Fills when. */
 bool sigv4_parse_date(const char *text, time_t *when);
 void sigv4_format_date(time_t when, char date[SIGV4_DATE]);
-
-/* Percent-encode every byte outside the unreserved set; '/' stays when keep_slash. */
-void sigv4_encode(struct buf *b, const char *p, size_t n, bool keep_slash);
 #endif

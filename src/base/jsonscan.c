@@ -2,6 +2,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/text.h"
 #include "base/utf8.h"
 
 void jscan_init(struct jscan *s, const char *text, size_t n, const char *name, struct err *e)
@@ -116,8 +117,7 @@ static int hex4(struct jscan *s, uint32_t *v)
     for (int i = 0; i < 4; i++, s->at++) {
         if (s->at == s->end)
             return unexpected(s, "four hexadecimal digits");
-        char c = *s->at;
-        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        const int digit = hex_digit(*s->at);
         if (digit < 0)
             return unexpected(s, "four hexadecimal digits");
         *v = *v << 4 | (uint32_t)digit;

@@ -1,6 +1,7 @@
 #include "engine/vocab.h"
 #include <stdlib.h>
 #include <string.h>
+#include "base/text.h"
 
 /* --- pieces ------------------------------------------------------------------------------------------------------------- */
 
@@ -69,11 +70,6 @@ static void grow_slots(struct vocab *v)
         if (old[i].id >= 0)
             put_slot(v, old[i]);
     free(old);
-}
-
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 static int16_t byte_of(const char *text, size_t n)

@@ -1,11 +1,11 @@
 #include "mcp/files.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include "base/io.h"
+#include "base/percent.h"
 #include "base/text.h"
 
 struct found { json_t *list, *paths; };         /* URI to path in paths */
@@ -15,21 +15,13 @@ static const char *media_type(const char *name)
     return ends_with(name, ".json") ? "application/json" : ends_with(name, ".html") ? "text/html" : "text/markdown";
 }
 
-static void add_escaped(struct buf *b, const char *text)
-{
-    for (; *text; text++) {
-        if (isalnum((unsigned char)*text) || strchr("-._~@/", *text)) buf_char(b, *text);
-        else buf_printf(b, "%%%02X", (unsigned)(unsigned char)*text);
-    }
-}
-
 static void add_file(struct found *f, const char *path, const char *kind, const char *name, const char *about)
 {
     struct stat s;
     struct buf uri = BUF_INIT;
     if (stat(path, &s) || !S_ISREG(s.st_mode) || (size_t)s.st_size > FILES_MAX) return;
     buf_printf(&uri, "q4sweep:///%s/", kind);
-    add_escaped(&uri, name);
+    percent_encode(&uri, name, strlen(name), "@/");
     json_array_append_new(f->list, json_pack("{s:s, s:o, s:s, s:s, s:I}", "uri", uri.data, "name", json_message(name), "description", about, "mimeType", media_type(name), "size",
         (json_int_t)s.st_size));
     json_object_set_new(f->paths, uri.data, json_message(path));

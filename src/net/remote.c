@@ -5,6 +5,7 @@
 #include <time.h>
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/percent.h"
 #include "base/text.h"
 #include "net/http.h"
 
@@ -272,14 +273,9 @@ static int resolve(struct remote *r, struct file *f, struct err *e)
 
 static char *url_of(const struct remote *r, const char *name)
 {
-    /* RFC 3986 unreserved characters stand for themselves. */
     struct buf b = BUF_INIT;
     buf_printf(&b, "%s/", r->base);
-    for (const unsigned char *p = (const unsigned char *)name; *p; p++)
-        if ((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') || strchr("-._~/", *p))
-            buf_char(&b, (char)*p);
-        else
-            buf_printf(&b, "%%%02X", *p);
+    percent_encode(&b, name, strlen(name), "/");
     return b.data;
 }
 

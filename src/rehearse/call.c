@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "base/percent.h"
 
 /* --- answers -------------------------------------------------------------------------------------------------------- */
 
@@ -110,21 +111,12 @@ long call_int(const struct call *c, const char *key, long def)
     return json_is_integer(v) ? (long)json_integer_value(v) : def;
 }
 
-static int hex_digit(char ch)
-{
-    return ch >= '0' && ch <= '9' ? ch - '0' : ch >= 'a' && ch <= 'f' ? ch - 'a' + 10 : ch >= 'A' && ch <= 'F' ? ch - 'A' + 10 : -1;
-}
-
 char *url_decode(const char *p, size_t n, bool plus)
 {
-    char *out = xmalloc(n + 1), *w = out;
-    for (size_t i = 0; i < n; i++) {
-        int hi = i + 2 < n && p[i] == '%' ? hex_digit(p[i + 1]) : -1, lo = hi >= 0 ? hex_digit(p[i + 2]) : -1;
-        if (lo >= 0) i += 2;
-        *w++ = lo >= 0 ? (char)(hi * 16 + lo) : plus && p[i] == '+' ? ' ' : p[i];
-    }
-    *w = 0;
-    return out;
+    struct buf b = BUF_INIT;
+    percent_decode(&b, p, n, plus);
+    buf_char(&b, 0);
+    return b.data;
 }
 
 char *query_get(const char *query, const char *name)

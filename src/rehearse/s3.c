@@ -14,6 +14,7 @@
 #include "aws/eventstream.h"
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/percent.h"
 #include "rehearse/auth.h"
 #include "rehearse/faults.h"
 
@@ -375,14 +376,8 @@ struct page { struct buf contents, prefixes; size_t n; char *last, *prefix; bool
 
 static void add_key(struct buf *b, const char *key, bool encoded)
 {
-    if (!encoded) {
-        xml_escape(b, key);
-        return;
-    }
-    for (const char *p = key; *p; p++) {
-        if (isalnum((unsigned char)*p) || strchr("-._~/", *p)) buf_char(b, *p);
-        else buf_printf(b, "%%%02X", (unsigned char)*p);
-    }
+    if (encoded) percent_encode(b, key, strlen(key), "/");
+    else xml_escape(b, key);
 }
 
 static void page_object(struct s3 *s, struct page *g, const struct listed *o, bool encoded)

@@ -14,6 +14,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/par.h"
+#include "base/percent.h"
 #include "base/stop.h"
 #include "base/text.h"
 
@@ -204,6 +205,21 @@ static void ends_are_told(void)
     puts("the end of a name is told");
 }
 
+static void urls_are_encoded(void)
+{
+    struct buf b = BUF_INIT;
+    percent_encode(&b, "a Z~/%\0\xc3", 8, "/");
+    assert(b.n == 16 && memcmp(b.data, "a%20Z~/%25%00%C3", 16) == 0);
+    buf_free(&b);
+    percent_encode(&b, "/@", 2, "");
+    assert(b.n == 6 && memcmp(b.data, "%2F%40", 6) == 0);
+    buf_free(&b);
+    percent_decode(&b, "a%2fb%2Fc%%41+%4", 16, false);
+    assert(b.n == 10 && memcmp(b.data, "a/b/c%A+%4", 10) == 0);
+    buf_free(&b);
+    puts("a URL is encoded and decoded");
+}
+
 int main(void)
 {
     every_item_runs_once();
@@ -215,6 +231,7 @@ int main(void)
     unfinished_files_go();
     text_is_repaired();
     ends_are_told();
+    urls_are_encoded();
     end_of_stdin_is_seen();
     return 0;
 }
