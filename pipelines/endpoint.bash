@@ -68,7 +68,7 @@ up() {
     fi
     mkdir -p "$state"
     rm -f "$state"/{endpoint,endpoint.part,pid,rc,guard,guard.rc,meter}
-    (cd "$build" && pwd) >"$state/build"
+    realpath "$build" >"$state/build"
     enter
     client_env >"$state/env"
     name=$(endpoint_name "$build")

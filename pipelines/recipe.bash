@@ -5,7 +5,7 @@
 #     run stages
 set -u -o pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
 bin=${Q4BIN:-$here/../bin}
 
 refuse() { printf '%s: %s\n' "$build" "$2" >&2; exit "$1"; }   # CODE TEXT

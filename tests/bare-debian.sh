@@ -6,7 +6,7 @@
 # usage: tests/bare-debian.sh [COMMAND…]        other commands than the two, a word each:  'sweep' 'test T=unit'
 set -eu -o pipefail
 
-repository=$(cd "$(dirname "$0")/.." && pwd)
+repository=$(realpath "$(dirname "$0")/..")
 # shellcheck source=tests/debian-root.bash
 . "$repository/tests/debian-root.bash"
 [ $# -gt 0 ] || set -- sweep test

@@ -50,6 +50,14 @@ programs() { examples "$@" | cut -d ' ' -f 1 | sort -u; }
     no_faults
 }
 
+@test "options after operands, whatever POSIXLY_CORRECT says; programs that are started see it as it was" {
+    local dir
+    dir=$(model gemma3)
+    diff <("$BIN/st-extract" --list "$dir") <(POSIXLY_CORRECT=1 "$BIN/st-extract" "$dir" --list)
+    # shellcheck disable=SC2016
+    [ "$(POSIXLY_CORRECT=yes XDG_STATE_HOME=$PWD "$BIN/sm-endpoint" guard -- sh -c 'echo "$POSIXLY_CORRECT"' 2>/dev/null)" = yes ]
+}
+
 @test "an unknown option: 64, one line, nothing on stdout" {
     ARGS=()
     for PROGRAM in $(programs); do

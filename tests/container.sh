@@ -6,7 +6,7 @@
 set -eu -o pipefail
 export LC_ALL=C.UTF-8
 
-repository=$(cd "$(dirname "$0")/.." && pwd)
+repository=$(realpath "$(dirname "$0")/..")
 [ -f "${1:-}/config.json" ] || { echo "usage: tests/container.sh BUILD_DIR" >&2; exit 64; }
 build=$(realpath "$1")
 # shellcheck source=tests/debian-root.bash

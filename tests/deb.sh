@@ -6,7 +6,7 @@
 # usage: tests/deb.sh
 set -eu -o pipefail
 
-repository=$(cd "$(dirname "$0")/.." && pwd)
+repository=$(realpath "$(dirname "$0")/..")
 # shellcheck source=tests/debian-root.bash
 . "$repository/tests/debian-root.bash"
 debian_root

@@ -16,7 +16,7 @@
 set -uo pipefail
 export LC_ALL=C.UTF-8
 
-root=$(cd "$(dirname "$0")/.." && pwd)
+root=$(realpath "$(dirname "$0")/..")
 config=${Q4CONFIG:-release}
 bin=${Q4BIN:-$root/bin}
 count=${1:-10} seed=${2:-$(date +%s)}

@@ -4,7 +4,7 @@
 # alone includes it, and nothing else of it.  `make layers`; tests/layers.sh DIR checks another tree.
 set -eu -o pipefail
 
-root=${1:-$(cd "$(dirname "$0")/.." && pwd)}
+root=${1:-$(realpath "$(dirname "$0")/..")}
 declare -A knows=(
     [base]=""      [tensor]="base"  [gemma]="tensor"    [ct]="gemma"   [quant]="tensor"
     [engine]="ct quant"             [net]="base"        [aws]="net"    [serve]="engine"  [rehearse]="aws serve"

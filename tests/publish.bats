@@ -123,7 +123,7 @@ F
     run -64 "$ROOT/pipelines/publish" build hf://org/name --region us-east-1
     run -64 "$ROOT/pipelines/publish" build s3://b/p --private
     mkdir bare
-    for tool in bash dirname cut sha256sum jq mktemp cat sed; do ln -s "$(command -v $tool)" bare/; done
+    for tool in bash dirname realpath cut sha256sum jq mktemp cat sed; do ln -s "$(command -v $tool)" bare/; done
     PATH=$PWD/bare run -69 --separate-stderr "$ROOT/pipelines/publish" build hf://org/name
     [[ $stderr = *"not installed: pipx install huggingface_hub"*"hf auth login"* ]]
     echo >>build/config.json

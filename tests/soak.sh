@@ -8,7 +8,7 @@
 set -euo pipefail
 export LC_ALL=C.UTF-8
 
-root=$(cd "$(dirname "$0")/.." && pwd)
+root=$(realpath "$(dirname "$0")/..")
 export PATH=${Q4BIN:-$root/bin}:$PATH
 seconds=${1:-600}
 work=$(mktemp -d)

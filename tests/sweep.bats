@@ -142,6 +142,12 @@ no_litter() { [ -z "$(find out -name '*.part*' -o -name '.*.state')" ]; }
     [ "$(grep -c repack calls.log)" = 1 ]
 }
 
+@test "CDPATH and POSIXLY_CORRECT in the environment change nothing" {
+    bin/st-synth m
+    CDPATH=.:/ POSIXLY_CORRECT=1 Q4BIN=$PWD/bin OUT=out pipelines/chain m text
+    [ -e out/m/text.json ]
+}
+
 @test "a directory of any name holds the project" {
     local here=$PWD
     mkdir "$here/my projects"

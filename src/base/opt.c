@@ -281,12 +281,25 @@ static void check_operands(const struct opt_spec *spec, int argc, char **argv)
     opt_usage("%s: one operand too many", more);
 }
 
+/* getopt_long takes options after operands, as in `ct-check BUILD --strict`, unless this variable is set; it looks at it once. */
+static int first_option(const struct table *t, int argc, char **argv)
+{
+    const char *posix = getenv("POSIXLY_CORRECT");
+    char *kept = posix ? xstrdup(posix) : NULL;
+    unsetenv("POSIXLY_CORRECT");
+    int c = getopt_long(argc, argv, t->shorts, t->longs, NULL);
+    if (kept)
+        setenv("POSIXLY_CORRECT", kept, 1);         /* a program that this one starts may want it */
+    free(kept);
+    return c;
+}
+
 int opt_parse(const struct opt_spec *spec, int argc, char **argv)
 {
     struct table t;
     build_table(&t, spec->opts);
     opterr = 0;
-    for (int c; (c = getopt_long(argc, argv, t.shorts, t.longs, NULL)) != -1; ) {
+    for (int c = first_option(&t, argc, argv); c != -1; c = getopt_long(argc, argv, t.shorts, t.longs, NULL)) {
         if (c == '?' || c == ':')
             bad_option(&t, c, argv);
         int i = index_of(&t, c);
