@@ -281,7 +281,7 @@ include sweep.mk
 .PHONY: help clean info
 ## help: this list
 help:
-	@sed -n 's/^## //p' $(MAKEFILE_LIST)
+	@sed -n 's/^## //p' $(HERE)/sweep.mk Makefile
 
 ## info: what was chosen: compiler, flags, programs
 info:
