@@ -7,7 +7,7 @@
 #include "cuda/pass.h"
 #include "engine/kv.h"
 
-/* Buffers that weights go up through: filled by any thread, each copied on a lane of its own while others are filled. */
+/* Buffers that weights are uploaded through: filled by any thread, each copied on a lane of its own while others are filled. */
 struct lanes {
     pthread_mutex_t lock;
     pthread_cond_t given_back;
@@ -26,7 +26,7 @@ struct cuda {
     struct passes passes;
     struct pages pages;
     int *table;                                 /* the pages' table as the host keeps it */
-    uint8_t *params;                            /* pinned: what goes up before a pass */
+    uint8_t *params;                            /* pinned: what is uploaded before a pass */
     struct gk_best *best;                       /* pinned */
     struct gk_top *top;
     float *logits, *hidden;                     /* pinned: a row */
@@ -69,7 +69,7 @@ static int put(void *arg, uint8_t *lent, uint8_t *to, size_t n, struct err *e)
     while (c->lanes.buffer[lane] != lent)
         lane++;
     if (n)
-        failed = device_lane_up(c->device, lane, to, lent, n, e) || device_lane_wait(c->device, lane, e);
+        failed = device_lane_upload(c->device, lane, to, lent, n, e) || device_lane_wait(c->device, lane, e);
     pthread_mutex_lock(&c->lanes.lock);
     c->lanes.lent[lane] = false;
     pthread_cond_signal(&c->lanes.given_back);
@@ -114,7 +114,7 @@ const struct weights_memory *cuda_memory(struct cuda *c, bool ple)
 
 /* --- what a model needs besides its weights -------------------------------------------------------------------------- */
 
-static int raise_banned(struct cuda *c, const struct cuda_options *o, struct err *e)
+static int upload_banned(struct cuda *c, const struct cuda_options *o, struct err *e)
 {
     const size_t bytes = o->n_banned * sizeof *o->banned;
     int *from = device_pinned(c->device, bytes + 1, e), *to = from ? device_alloc(c->device, bytes, e) : NULL;
@@ -124,7 +124,7 @@ static int raise_banned(struct cuda *c, const struct cuda_options *o, struct err
     if (bytes)
         memcpy(from, o->banned, bytes);
     c->passes.banned = to, c->passes.n_banned = (int)o->n_banned;
-    return bytes && device_up(c->device, to, from, bytes, e) ? -1 : device_wait(c->device, e);
+    return bytes && device_upload(c->device, to, from, bytes, e) ? -1 : device_wait(c->device, e);
 }
 
 /* Nine tenths of what is left, or what was asked for; no more than all sequences together could use. */
@@ -176,7 +176,7 @@ int cuda_load(struct cuda *c, const struct gemma *g, const struct weights *w, co
     c->logits = c->top ? device_pinned(c->device, HEAD_TOKENS * (size_t)g->vocab * sizeof *c->logits, e) : NULL;
     c->hidden = c->logits ? device_pinned(c->device, PASS_TOKENS * (size_t)g->hidden * sizeof *c->hidden, e) : NULL;
     c->sink = c->hidden ? device_alloc(c->device, sizeof *c->sink, e) : NULL;
-    return !c->sink || raise_banned(c, o, e) || make_pool(c, o, e) || count_kernels(c, e) ? -1 : 0;
+    return !c->sink || upload_banned(c, o, e) || make_pool(c, o, e) || count_kernels(c, e) ? -1 : 0;
 }
 
 /* --- sequences ------------------------------------------------------------------------------------------------------- */
@@ -200,7 +200,7 @@ void cuda_seq_free(struct cuda_seq *s)
 
 uint64_t cuda_kv_bytes(const struct cuda *c, long n) { return pages_blocks(&c->pages, n) * pages_block_bytes(&c->pages); }
 
-/* Pages for all items, or for none of them that has not got its own yet; the changed parts of the table go up. */
+/* Pages for all items, or for none of them that has not got its own yet; the changed parts of the table are uploaded. */
 static int take_pages(struct cuda *c, const struct engine_item *item, size_t n, struct err *e)
 {
     size_t blocks = 0;
@@ -214,7 +214,7 @@ static int take_pages(struct cuda *c, const struct engine_item *item, size_t n, 
         if (full || !pages_take(s, item[i].seq->position + (long)item[i].n, &changed))
             return err_set(e, EXIT_TEMPFAIL, "the GPU's %.2f GB for K/V are full: run fewer sequences together, or shorter ones", (double)c->facts.kv_bytes / 1e9);
         const size_t at = (size_t)s->place * c->pages.ld;
-        if (changed && device_up(c->device, c->passes.table + at, c->table + at, c->pages.ld * sizeof *c->table, e))
+        if (changed && device_upload(c->device, c->passes.table + at, c->table + at, c->pages.ld * sizeof *c->table, e))
             return -1;
     }
     return 0;
@@ -246,11 +246,11 @@ static void fill_params(struct cuda *c, const struct token *token, int n, enum p
         memcpy(c->params + at.from, from, (size_t)n_from * sizeof *from);
 }
 
-static int raise_params(struct cuda *c, int tokens, enum pass_reach reach, struct err *e)
+static int upload_params(struct cuda *c, int tokens, enum pass_reach reach, struct err *e)
 {
     const struct params at = params_of(&c->passes, tokens, reach);
 
-    return device_up(c->device, c->passes.params + at.start, c->params + at.start, at.end - at.start, e);
+    return device_upload(c->device, c->passes.params + at.start, c->params + at.start, at.end - at.start, e);
 }
 
 static int launch_all(struct cuda *c, const struct pass *pass, size_t from, size_t to, struct err *e)
@@ -261,11 +261,11 @@ static int launch_all(struct cuda *c, const struct pass *pass, size_t from, size
     return 0;
 }
 
-static int lower_results(struct cuda *c, int n, int wants, struct err *e)
+static int download_results(struct cuda *c, int n, int wants, struct err *e)
 {
-    return device_down(c->device, c->best, c->passes.best, (size_t)n * sizeof *c->best, e) ||
-        (wants & PASS_TOP && device_down(c->device, c->top, c->passes.top, (size_t)n * sizeof *c->top, e)) ||
-        (wants & PASS_LOGITS && device_down(c->device, c->logits, c->passes.logits, (size_t)n * (size_t)c->g->vocab * sizeof *c->logits, e)) ? -1 : 0;
+    return device_download(c->device, c->best, c->passes.best, (size_t)n * sizeof *c->best, e) ||
+        (wants & PASS_TOP && device_download(c->device, c->top, c->passes.top, (size_t)n * sizeof *c->top, e)) ||
+        (wants & PASS_LOGITS && device_download(c->device, c->logits, c->passes.logits, (size_t)n * (size_t)c->g->vocab * sizeof *c->logits, e)) ? -1 : 0;
 }
 
 /* --- decoding: the graph of a token ---------------------------------------------------------------------------------- */
@@ -279,7 +279,7 @@ static int record(struct cuda *c, int n, int wants, struct device_graph **to, st
         failed = device_prepare(c->device, &pass.launch[i], e);
     failed = failed || device_record(c->device, e);
     if (!failed) {
-        failed = raise_params(c, n, PASS_WHOLE, e) || launch_all(c, &pass, 0, pass.n, e) || lower_results(c, n, wants, e);
+        failed = upload_params(c, n, PASS_WHOLE, e) || launch_all(c, &pass, 0, pass.n, e) || download_results(c, n, wants, e);
         *to = device_recorded(c->device, failed ? &(struct err){0} : e);
     }
     pass_free(&pass);
@@ -345,7 +345,7 @@ static int show_hidden(struct cuda *c, const struct token *token, int n, int lay
 {
     const size_t wide = (size_t)c->g->hidden;
 
-    if (device_down(c->device, c->hidden, c->passes.h, (size_t)n * wide * sizeof *c->hidden, e) || device_wait(c->device, e))
+    if (device_download(c->device, c->hidden, c->passes.h, (size_t)n * wide * sizeof *c->hidden, e) || device_wait(c->device, e))
         return -1;
     for (int t = 0; t < n; t++)
         if (watches_hidden(&token[t]) && token[t].item->watch->hidden(token[t].item->watch->arg, token[t].position, layer, c->hidden + (size_t)t * wide, e))
@@ -376,7 +376,7 @@ static int run_heads(struct cuda *c, const struct token *token, int n, const int
         for (int i = 0; i < some; i++)
             wants |= wants_of(&token[from[first + i]]);
         int failed = pass_head(&pass, &c->passes, some, &(struct pass_rows){n, first}, wants, e) || launch_all(c, &pass, 0, pass.n, e) ||
-            lower_results(c, some, wants, e) || device_wait(c->device, e);
+            download_results(c, some, wants, e) || device_wait(c->device, e);
         for (int i = 0; i < some && !failed; i++)
             failed = deliver(c, &token[from[first + i]], i, e);
         pass_free(&pass);
@@ -392,7 +392,7 @@ static int prefill_first(struct cuda *c, const struct token *token, int n, struc
     struct pass pass = {0};
 
     fill_params(c, token, n, PASS_FIRST, NULL, 0);
-    const int failed = raise_params(c, n, PASS_FIRST, e) || pass_layers(&pass, &c->passes, n, PASS_FIRST, e) || run_layers(c, &pass, token, n, 0, c->passes.last_owner, e);
+    const int failed = upload_params(c, n, PASS_FIRST, e) || pass_layers(&pass, &c->passes, n, PASS_FIRST, e) || run_layers(c, &pass, token, n, 0, c->passes.last_owner, e);
     pass_free(&pass);
     return failed ? -1 : 0;
 }
@@ -406,7 +406,7 @@ static int prefill_rest(struct cuda *c, const struct token *token, int n, struct
         if (wants_head(&token[t]))
             from[n_from++] = t;
     fill_params(c, token, n, PASS_REST, from, n_from);
-    const int failed = raise_params(c, n, PASS_REST, e) || pass_layers(&pass, &c->passes, n, PASS_REST, e) ||
+    const int failed = upload_params(c, n, PASS_REST, e) || pass_layers(&pass, &c->passes, n, PASS_REST, e) ||
         run_layers(c, &pass, token, n, c->passes.last_owner + 1, c->g->layers, e) || run_heads(c, token, n, from, n_from, e);
     pass_free(&pass);
     return failed ? -1 : 0;
@@ -478,7 +478,7 @@ int cuda_profile(struct cuda *c, struct engine_item *item, struct cuda_part part
     if (take_pages(c, item, 1, e))
         return -1;
     fill_params(c, &token, 1, PASS_WHOLE, NULL, 0);
-    int failed = raise_params(c, 1, PASS_WHOLE, e) || pass_layers(&pass, &c->passes, 1, PASS_WHOLE, e) || pass_head(&pass, &c->passes, 1, NULL, 0, e);
+    int failed = upload_params(c, 1, PASS_WHOLE, e) || pass_layers(&pass, &c->passes, 1, PASS_WHOLE, e) || pass_head(&pass, &c->passes, 1, NULL, 0, e);
     double all = 0;
     int runs = 0;
     for (bool warm = false; !failed && runs < PROFILE_RUNS && (!runs || all < PROFILE_US); warm = true) {

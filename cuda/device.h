@@ -27,8 +27,8 @@ void *device_pinned(struct device *d, size_t bytes, struct err *e) MUST_CHECK;
 /* Memory of this process, pinned where it is until device_close(): the address by which kernels read it. */
 const void *device_map(struct device *d, const void *host, size_t bytes, struct err *e) MUST_CHECK;
 
-int device_up(struct device *d, void *to, const void *from, size_t n, struct err *e) MUST_CHECK;
-int device_down(struct device *d, void *to, const void *from, size_t n, struct err *e) MUST_CHECK;
+int device_upload(struct device *d, void *to, const void *from, size_t n, struct err *e) MUST_CHECK;
+int device_download(struct device *d, void *to, const void *from, size_t n, struct err *e) MUST_CHECK;
 int device_copy(struct device *d, void *to, const void *from, size_t n, struct err *e) MUST_CHECK;      /* within the device */
 int device_launch(struct device *d, const struct gk_launch *l, struct err *e) MUST_CHECK;
 /* Brings a kernel's code to the device, before a launch of it is recorded. */
@@ -44,9 +44,9 @@ int device_record(struct device *d, struct err *e) MUST_CHECK;
 struct device_graph *device_recorded(struct device *d, struct err *e) MUST_CHECK;      /* freed by device_close() */
 int device_replay(struct device *d, struct device_graph *g, struct err *e) MUST_CHECK;
 
-/* The way up for weights, beside the stream: from several threads, each copy with a number below DEVICE_LANES that only one thread uses at a time.
+/* Uploads of weights, beside the stream: from several threads, each copy with a number below DEVICE_LANES that only one thread uses at a time.
  * device_lane_wait: until that lane's last copy is done. */
 #define DEVICE_LANES 8
-int device_lane_up(struct device *d, int lane, void *to, const void *pinned, size_t n, struct err *e) MUST_CHECK;
+int device_lane_upload(struct device *d, int lane, void *to, const void *pinned, size_t n, struct err *e) MUST_CHECK;
 int device_lane_wait(struct device *d, int lane, struct err *e) MUST_CHECK;
 #endif

@@ -158,17 +158,17 @@ const void *device_map(struct device *d, const void *host, size_t bytes, struct 
     return NULL;
 }
 
-int device_up(struct device *d, void *to, const void *from, size_t n, struct err *e)
+int device_upload(struct device *d, void *to, const void *from, size_t n, struct err *e)
 {
     d->after_kernel = false;
-    TRY(cudaMemcpyAsync(to, from, n, cudaMemcpyHostToDevice, d->stream), "a copy up");
+    TRY(cudaMemcpyAsync(to, from, n, cudaMemcpyHostToDevice, d->stream), "an upload");
     return 0;
 }
 
-int device_down(struct device *d, void *to, const void *from, size_t n, struct err *e)
+int device_download(struct device *d, void *to, const void *from, size_t n, struct err *e)
 {
     d->after_kernel = false;
-    TRY(cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToHost, d->stream), "a copy down");
+    TRY(cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToHost, d->stream), "a download");
     return 0;
 }
 
@@ -258,14 +258,14 @@ int device_replay(struct device *d, struct device_graph *g, struct err *e)
     return 0;
 }
 
-int device_lane_up(struct device *d, int lane, void *to, const void *pinned, size_t n, struct err *e)
+int device_lane_upload(struct device *d, int lane, void *to, const void *pinned, size_t n, struct err *e)
 {
-    TRY(cudaMemcpyAsync(to, pinned, n, cudaMemcpyHostToDevice, d->lane[lane]), "a copy up");
+    TRY(cudaMemcpyAsync(to, pinned, n, cudaMemcpyHostToDevice, d->lane[lane]), "an upload");
     return 0;
 }
 
 int device_lane_wait(struct device *d, int lane, struct err *e)
 {
-    TRY(cudaStreamSynchronize(d->lane[lane]), "a copy up");
+    TRY(cudaStreamSynchronize(d->lane[lane]), "an upload");
     return 0;
 }

@@ -152,8 +152,8 @@ static int copy(struct device *d, struct ops *ops, void *to, const void *from, s
 }
 static struct ops *current(struct device *d) { return d->recording ? &d->recording->ops : &d->stream; }
 
-int device_up(struct device *d, void *to, const void *from, size_t n, struct err *e) { return copy(d, current(d), to, from, n, false, true, e); }
-int device_down(struct device *d, void *to, const void *from, size_t n, struct err *e) { return copy(d, current(d), to, from, n, true, false, e); }
+int device_upload(struct device *d, void *to, const void *from, size_t n, struct err *e) { return copy(d, current(d), to, from, n, false, true, e); }
+int device_download(struct device *d, void *to, const void *from, size_t n, struct err *e) { return copy(d, current(d), to, from, n, true, false, e); }
 int device_copy(struct device *d, void *to, const void *from, size_t n, struct err *e) { return copy(d, current(d), to, from, n, false, false, e); }
 int device_launch(struct device *d, const struct gk_launch *l, struct err *e)
 {
@@ -206,5 +206,5 @@ int device_replay(struct device *d, struct device_graph *g, struct err *e)
     return 0;
 }
 
-int device_lane_up(struct device *d, int lane, void *to, const void *pinned, size_t n, struct err *e) { return copy(d, &d->lane[lane], to, pinned, n, false, true, e); }
+int device_lane_upload(struct device *d, int lane, void *to, const void *pinned, size_t n, struct err *e) { return copy(d, &d->lane[lane], to, pinned, n, false, true, e); }
 int device_lane_wait(struct device *d, int lane, struct err *e) { return run_all(d, &d->lane[lane], e); }

@@ -208,7 +208,7 @@ static void take_all(struct vectors *v, struct passes *p)
         take_layer(v, p, i);
 }
 
-static int raise_vectors(struct passes *p, struct err *e)
+static int upload_vectors(struct passes *p, struct err *e)
 {
     struct vectors v = {0};
 
@@ -219,7 +219,7 @@ static int raise_vectors(struct passes *p, struct err *e)
         return -1;
     const size_t n = v.n;
     take_all(&v, p);
-    return device_up(p->device, v.device, v.host, n, e) || device_wait(p->device, e) ? -1 : 0;
+    return device_upload(p->device, v.device, v.host, n, e) || device_wait(p->device, e) ? -1 : 0;
 }
 
 /* The table's rows that a token needs are read from this process's memory. */
@@ -294,7 +294,7 @@ int passes_init(struct passes *p, struct device *d, const struct gemma *g, const
     }
     graph_make(&p->graph, g, p->experts_apart);
     find_ropes(p);
-    return alloc(p, e) || raise_vectors(p, e) || (g->ple && !ple_on_device && reach_ple(p, e)) ? -1 : 0;
+    return alloc(p, e) || upload_vectors(p, e) || (g->ple && !ple_on_device && reach_ple(p, e)) ? -1 : 0;
 }
 
 void passes_free(struct passes *p)
