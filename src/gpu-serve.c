@@ -1,4 +1,5 @@
 /* gpu-serve: a build directory behind HTTP: SageMaker's container contract and OpenAI's API, with continuous batching. */
+#define _XOPEN_SOURCE 700           /* realpath */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -99,13 +100,23 @@ static void log_request(const char *client, const char *method, const char *path
     serve_log_http("%s - \"%s %s HTTP/1.1\" %d %s", client, method, path, status, reason);
 }
 
-/* The last part of the directory's name. */
-static char *model_name(const char *dir)
+static char *last_part(const char *dir)
 {
     size_t n = strlen(dir), from;
     while (n > 1 && dir[n - 1] == '/') n--;
     for (from = n; from && dir[from - 1] != '/'; from--) { }
     return xstrndup(dir + from, n - from);
+}
+
+/* The last part of the directory's name; a dot stands for one. */
+static char *model_name(const char *dir)
+{
+    char *name = last_part(dir), *whole = !strcmp(name, ".") || !strcmp(name, "..") ? realpath(dir, NULL) : NULL;
+    if (!whole) return name;
+    free(name);
+    name = last_part(whole);
+    free(whole);
+    return name;
 }
 
 static void announce(const char *url)

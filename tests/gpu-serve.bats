@@ -330,6 +330,15 @@ END
     [ "$(curl -s -o /dev/null -w '%{http_code}' "$URL/ping")" = 000 ]
 }
 
+@test "a model that is the current directory is called by its name" {
+    cp -r "$(golden gemma3-nano)" tiny
+    cd tiny || return
+    "$BIN/gpu-serve" --model . --port 0 >url 2>log 3>&- &
+    SERVER=$!
+    for _ in $(seq 200); do [ ! -s url ] || break; sleep 0.02; done
+    curl -s "$(cat url)/v1/models" | holds '.data[0].id == "tiny"'
+}
+
 @test "started with nohup it stays deaf to SIGHUP" {
     env --ignore-signal=HUP "$BIN/gpu-serve" --model "$(golden gemma3-nano)" --port 0 >url 2>log 3>&- &
     SERVER=$!
