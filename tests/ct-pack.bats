@@ -100,6 +100,7 @@ END
     "$BIN/ct-pack" -o one <s
     [ ! -e one/model.safetensors.index.json ]
     "$BIN/ct-pack" --shard-size 200000 -o many <s
+    for size in 200K 200KB 0.2MB; do "$BIN/ct-pack" --shard-size $size -o "many-$size" <s; diff -r many "many-$size"; rm -r "many-$size"; done
     local n f
     n=$(find many -name 'model-*-of-*.safetensors' | wc -l)
     [ "$n" -gt 5 ]

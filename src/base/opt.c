@@ -160,7 +160,8 @@ static long parse_int(const struct opt *o, const char *text)
 static long parse_size(const struct opt *o, const char *text)
 {
     static const struct { const char *suffix; double times; } unit[] = {
-        {"", 1}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824}};
+        {"", 1}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9},
+        {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824}};
     char *end;
     errno = 0;
     double v = strtod(text, &end);
