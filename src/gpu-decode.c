@@ -299,6 +299,8 @@ static void open_files(void)
 {
     struct err e = {0};
 
+    if ((opt.logits && output_probe(opt.logits, &e)) || (opt.trace && output_probe(opt.trace, &e)))
+        die(&e);
     job.out = stdout;
     job.in = jsonl_open("-", &e);
     if (job.in && opt.logits)

@@ -575,6 +575,8 @@ int main(int argc, char **argv)
     opt_parse(&spec, argc, argv);
     regex_t leave = parse_options(&only);
 
+    if (opt.report && output_probe(opt.report, &e))
+        die(&e);
     struct st_reader *r = st_open("-", &e);
     if (!r)
         die(&e);

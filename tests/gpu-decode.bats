@@ -211,6 +211,16 @@ LINES
     [ "$(st-extract --json t | jq -r .name | grep -c '^hidden\.a\.')" = "$(st-extract --json t | jq -r .name | grep -c '^hidden\.b\.')" ]
 }
 
+@test "tensors that cannot be written are said to be so before the work" {
+    for option in --logits --trace; do
+        run -74 --separate-stderr decode --model "$(golden gemma3-nano)" $option no/such/file <<<'{"id": 1, "prompt_ids": [2]}'
+        [ -z "$output" ]
+        [[ $stderr = "gpu-decode: no/such/file: cannot create: No such file or directory" ]]
+    done
+    run -74 --separate-stderr decode --model "$(golden gemma3-nano)" --logits . <<<'{"id": 1, "prompt_ids": [2]}'
+    [ -z "$output" ]
+}
+
 @test "a prompt longer than the context is refused, one that fits is cut at its end" {
     dir=$(golden gemma3-nano)
     printf '%s\n' '{"id": 1, "prompt_ids": [2, 3, 4, 5, 6, 7, 8, 9]}' '{"id": 2, "prompt_ids": [2, 3, 4], "max_tokens": 100, "ignore_eos": true}' > in

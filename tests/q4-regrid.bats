@@ -72,6 +72,12 @@ data_of() {     # FILE TENSOR
     done
 }
 
+@test "a report that cannot be written is said to be so before the stream" {
+    run -74 --separate-stderr bash -c 'st-extract --text-only "$1" | q4-regrid --report no/such/file | wc -c; exit "${PIPESTATUS[1]}"' - "$(golden gemma3-nano)"
+    [ "$output" = 0 ]
+    [[ $stderr = *"q4-regrid: no/such/file: cannot create"* ]]
+}
+
 @test "same bytes from file or pipe, with any threads and any SIMD" {
     stream e4b > in.st
     for kind in bf16 f16; do

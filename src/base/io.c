@@ -582,6 +582,16 @@ void output_abort(struct output *out)
     output_free(out);
 }
 
+int output_probe(const char *path, struct err *e)
+{
+    struct stat st;
+    if (strcmp(path, "-") == 0 || (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
+        return 0;
+    struct output *out = output_open(path, false, e);
+    output_abort(out);
+    return out ? 0 : -1;
+}
+
 int output_whole(struct output *out, const void *buf, size_t n, struct err *e)
 {
     if (!out)

@@ -43,6 +43,8 @@ struct output;
 /* "-" or a path.  A path that is a regular file or absent is written beside itself under a temporary name and appears at
  * output_commit(); anything else (FIFO, /dev/null) is written directly.  An existing file is replaced.  zstd compresses (level 3). */
 struct output *output_open(const char *path, bool zstd, struct err *e) MUST_CHECK;
+/* For what is written at the end of long work: can it be made?  An error now is better than one then.  What is there stays; a FIFO or device is not tried. */
+int output_probe(const char *path, struct err *e) MUST_CHECK;
 /* Would two outputs ("-" is stdout) be one file or pipe?  A device is one that both may have: /dev/null. */
 bool output_same(const char *a, const char *b);
 const char *output_name(const struct output *out);
