@@ -21,6 +21,9 @@ endif
 
 MODEL ?=
 BUILDS ?= text emb4
+# Each once, in the order given.
+once = $(if $1,$(firstword $1) $(call once,$(filter-out $(firstword $1),$1)))
+override BUILDS := $(strip $(call once,$(BUILDS)))
 TARGET ?= local
 OUT ?= out
 SERVER ?=

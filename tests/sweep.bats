@@ -94,6 +94,12 @@ no_litter() { [ -z "$(find out -name '*.part*' -o -name '.*.state')" ]; }
     [ "$(calls)" = "" ]
 }
 
+@test "a build that is named twice is one" {
+    run -0 --separate-stderr make sweep BUILDS="emb4 text emb4"
+    [[ $output == *"| emb4 | 500.0 |"*"| text | 500.0 |"* ]]
+    [ "$(calls)" = " 2 check 2 repack 1 synth 2 up " ]
+}
+
 @test "another model, option, tool or recipe is another step" {
     make sweep
     rm calls.log
