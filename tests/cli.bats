@@ -250,7 +250,7 @@ plan_of() {     # FILE
         parse "$line" || continue
         [[ $KIND != pack && " ${ARGS[*]} " != *" out "* ]] || continue
         exec {closed}> >(exit 0)
-        wait $!
+        wait $! || true         # it may be gone, and waited for, already
         STATUS=0
         env --default-signal=PIPE "$BIN/$PROGRAM" "${ARGS[@]}" <"$STDIN" >&"$closed" 2>stderr || STATUS=$?
         exec {closed}>&-
