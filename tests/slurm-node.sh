@@ -118,9 +118,14 @@ processes() {
 }
 
 die_node() {
-    local pid
+    local pid now known=''
     end "$dir/slurmd.pid" KILL
-    for pid in $(processes); do kill -KILL "$pid" 2>/dev/null || true; done
+    # At once: stopped first, until no new one shows, since one that was started meanwhile would outlive the node.
+    while now=$(processes) && [ "$now" != "$known" ]; do
+        for pid in $now; do kill -STOP "$pid" 2>/dev/null || true; done
+        known=$now
+    done
+    for pid in $known; do kill -KILL "$pid" 2>/dev/null || true; done
 }
 
 stop() {
