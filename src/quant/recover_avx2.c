@@ -520,6 +520,14 @@ AVX2_INLINE void take_settled(const uint16_t *values, const struct q4_eight *tab
     }
 }
 
+/* The last 8 of the list may be fewer: nothing is known of the others, and they find nothing. */
+AVX2_INLINE void close_list(struct q4_chunk *c)
+{
+    uint32_t *const place[] = {c->side, c->above, c->apart, c->part[0], c->part[1], c->part[2]};
+    for (size_t i = 0; i < sizeof place / sizeof *place; i++)
+        store(place[i] + c->n_close, _mm256_setzero_si256());
+}
+
 /* Up to Q4_CHUNK groups, a multiple of 8.  Returns their number, or the first that has no block. */
 AVX2 static size_t recover_chunk(const uint16_t *values, size_t n, uint8_t *blocks, struct q4_share *share)
 {
@@ -533,7 +541,7 @@ AVX2 static size_t recover_chunk(const uint16_t *values, size_t n, uint8_t *bloc
     size_t exact = sort_out(&c, n);
     for (size_t i = 0; i < c.n_close; i++)
         look_closer(values, table, &c, i);
-    store(c.side + c.n_close, _mm256_setzero_si256());          /* the last 8 may be fewer */
+    close_list(&c);
     for (size_t i = 0; i < c.n_close; i += LANES)
         take_settled(values, table, blocks, &c, i, c.n_close - i < LANES ? c.n_close - i : LANES, share);
     size_t first = recover_gathered(values, c.other, c.n_other, Q4_BF16, blocks, share);

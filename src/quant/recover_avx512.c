@@ -488,6 +488,14 @@ AVX512_INLINE void take_settled(const uint16_t *values, const struct q4_eight *t
         count_settled(share, values, blocks, c, at, &s);
 }
 
+/* The last 16 of the list may be fewer: nothing is known of the others, and they find nothing. */
+AVX512_INLINE void close_list(struct q4_chunk *c)
+{
+    uint32_t *const place[] = {c->side, c->above, c->apart, c->part[0], c->part[1], c->part[2]};
+    for (size_t i = 0; i < sizeof place / sizeof *place; i++)
+        _mm512_storeu_si512(place[i] + c->n_close, _mm512_setzero_si512());
+}
+
 /* Up to Q4_CHUNK groups, a multiple of 16.  Returns their number, or the first that has no block. */
 AVX512 static size_t recover_chunk(const uint16_t *values, size_t n, uint8_t *blocks, struct q4_share *share)
 {
@@ -504,7 +512,7 @@ AVX512 static size_t recover_chunk(const uint16_t *values, size_t n, uint8_t *bl
         exact += (unsigned)__builtin_popcount(sort_out(&c, i));
     for (size_t i = 0; i < c.n_close; i++)
         look_closer(values, table, &c, i);
-    _mm512_storeu_si512(c.side + c.n_close, _mm512_setzero_si512());       /* the last 16 may be fewer */
+    close_list(&c);
     for (size_t i = 0; i < c.n_close; i += LANES)
         take_settled(values, table, blocks, &c, i, c.n_close - i < LANES ? c.n_close - i : LANES, share);
     size_t first = recover_gathered(values, c.other, c.n_other, Q4_BF16, blocks, share);
