@@ -7,6 +7,7 @@
 #include "base/io.h"
 #include "base/key.h"
 #include "base/opt.h"
+#include "net/http.h"
 #include "net/load.h"
 
 /* "Authorization: Bearer KEY" from the key's file. */
@@ -52,6 +53,7 @@ static void check(const struct load_options *o, const char *endpoint, const char
 {
     if (!o->url == !endpoint) opt_usage(endpoint ? "--url and --endpoint exclude each other" : "--url is missing: give the server's base URL, or --endpoint NAME");
     if (o->url && strncmp(o->url, "http://", 7) && strncmp(o->url, "https://", 8)) opt_usage("--url %s: expected http:// or https://", o->url);
+    if (o->url && http_names_user(o->url)) opt_usage("--url: a user or password in it would stand in results: give the server's key by --api-key-file");
     if (o->rate > 0 && o->concurrency != 1) opt_usage("--rate and --concurrency exclude each other");
     if (o->poisson && !(o->rate > 0)) opt_usage("--poisson: gives --rate its gaps: name a rate");
     if (endpoint && key_file) opt_usage("--api-key-file: an endpoint takes AWS credentials");

@@ -99,7 +99,7 @@ full_stdout() { # COMMAND…
     jq '.vocab_size = 16777216 | .hidden_size = 131072' "$m/config.json" >vast/config.json
     plan_with "$m/model.safetensors" 'map_values(if .shape then .shape |= map(if . == 256 then 131072 elif . == 1024 then 16777216 else . end) else . end)' >vast/model.safetensors
     truncate -s $(($(stat -c %s vast/model.safetensors) + $(st_header vast/model.safetensors | jq '[.[].data_offsets[1]? // 0] | max'))) vast/model.safetensors
-    refused 75 "GB of memory: use a smaller build" gpu-decode -q --device cpu --model vast
+    refused 75 "GB of memory are left: use a smaller build, or --mmap" gpu-decode -q --device cpu --model vast
     none_failed
 }
 

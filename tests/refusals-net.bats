@@ -31,6 +31,7 @@ HTTP 500 with an empty answer <- {"id":4,"prompt":"EMPTY:500"}
 the stream broke off after 2 chunks <- {"id":5,"prompt":"SHORT","stream":true}
 TABLE
     refused 64 "--url and --endpoint exclude each other" sm-invoke --url http://127.0.0.1:1 --endpoint x
+    refused 64 "--url: a user or password in it would stand in results: give the server's key by --api-key-file" sm-invoke --url http://me:s3cret@127.0.0.1:1
     refused 64 "--url x: expected http:// or https://" sm-invoke --url x
     refused 64 "--rate and --concurrency exclude each other" sm-invoke --url http://127.0.0.1:1 --rate 1 --concurrency 2
     refused 64 "a_b: no endpoint's name: letters, digits and inner -, at most 63" sm-invoke --endpoint a_b
@@ -45,6 +46,8 @@ TABLE
     dir=$(model gemma3)
     refused 64 "hf://x/y@: no revision after @" st-extract hf://x/y@
     refused 64 "hf://x/y/z/file: files in folders of a repository are not supported" st-extract hf://x/y/z/file
+    refused 64 "a source's URL with a user or password is not supported: it would stand in logs and provenance" st-extract 'http://me:s3cret@127.0.0.1:1/a'
+    [[ $(st-extract 'http://me:s3cret@127.0.0.1:1/a' 2>&1) != *s3cret* ]]
     refused 64 "http://127.0.0.1:1/a: a URL with a query or fragment is not supported" st-extract 'http://127.0.0.1:1/a?b'
     refused 64 "the Hub's token has a character that no token has: check HF_TOKEN" env HF_TOKEN='a b' HF_ENDPOINT=http://127.0.0.1:1 st-extract hf://x/y
     ranges --fault late:0:503 "$dir"

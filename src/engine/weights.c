@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/io.h"
+#include "base/memory.h"
 #include "gemma/names.h"
 
 #define HUGE_PAGE ((size_t)2 << 20)
@@ -257,7 +258,6 @@ static int map_files(struct loader *l)
 static int map_memory(struct loader *l)
 {
     uint64_t bytes = HUGE_PAGE;
-    const uint64_t physical = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 
     if (l->w->mapped)
         return map_files(l);
@@ -266,9 +266,9 @@ static int map_memory(struct loader *l)
     for (size_t i = 0; i < l->n_named; i++)
         if (!goes_away(l, &l->named[i]))
             bytes += room_for(l, &l->named[i]);
-    if (bytes > physical)
-        return err_set(l->e, EXIT_TEMPFAIL, "%s: the weights take %.1f GB and this machine has %.1f GB of memory: use a smaller build", l->ckpt->path,
-            (double)bytes / 1e9, (double)physical / 1e9);
+    const double left = memory_available("/proc", "/sys/fs/cgroup");
+    if (left > 0 && (double)bytes > left)
+        return err_set(l->e, EXIT_TEMPFAIL, "%s: the weights take %.1f GB and %.1f GB of memory are left: use a smaller build, or --mmap", l->ckpt->path, (double)bytes / 1e9, left / 1e9);
     if (reserve(l, bytes + HUGE_PAGE))
         return -1;
     l->at = (uint8_t *)(uintptr_t)weights_start(l->w);

@@ -381,6 +381,12 @@ void http_client_free(struct http_client *c)
 
 /* --- URLs ----------------------------------------------------------------------------------------------------------- */
 
+bool http_names_user(const char *url)
+{
+    const char *host = strstr(url, "://");
+    return host && memchr(host + 3, '@', strcspn(host + 3, "/?#"));
+}
+
 char *http_join(const char *url, const char *location)
 {
     CURLU *u = curl_url();

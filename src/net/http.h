@@ -58,6 +58,8 @@ int http_run(struct http_client *c, double wait, struct err *e) MUST_CHECK;
 /* End a running http_run()'s wait.  From any thread. */
 void http_wake(struct http_client *c);
 
+/* Whether a URL names a user or a password, which would stand in logs and provenance. */
+bool http_names_user(const char *url);
 /* Where `location`, seen at `url`, leads; freed by the caller, NULL when it is no http(s) URL. */
 char *http_join(const char *url, const char *location);
 /* Do both URLs name the same scheme, host and port? */

@@ -430,6 +430,8 @@ static int open_hub(struct remote *r, const char *url, struct err *e)
 static int open_web(struct remote *r, const char *url, struct err *e)
 {
     size_t n = strcspn(url, "?#");
+    if (http_names_user(url))
+        return err_set(e, EXIT_USAGE, "a source's URL with a user or password is not supported: it would stand in logs and provenance");
     if (url[n])
         return err_set(e, EXIT_USAGE, "%.*s: a URL with a query or fragment is not supported", (int)n, url);
     while (n > 8 && url[n - 1] == '/')
