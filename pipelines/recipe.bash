@@ -28,10 +28,11 @@ EOF
 
 # Sets src, out, and what the stages need.
 recipe() {
-    build=$1 plan=() scale=bf16 leave=() force=()
+    build=$1 plan=() scale=bf16 leave=() force=() for_int4=()
     local operands=()
     shift
     while [ $# -gt 0 ]; do
+        case $1 in --scale-dtype*|--leave*) for_int4+=("${1%%=*}") ;; esac
         case $1 in
             --dry-run) plan=(--plan) ;;
             --force) force=(--force) ;;
@@ -54,6 +55,9 @@ recipe() {
     [ ${#plan[@]} -gt 0 ] || ! { [ "$src" -ef "$out" ] || [ "$(dirname -- "$src")" -ef "$out" ]; } || refuse 64 "$out: is the source: the build would replace it: name another directory"
     [ ${#plan[@]} -gt 0 ] || [ ${#force[@]} -gt 0 ] || ! { [ -e "$out" ] || [ -L "$out" ]; } || refuse 64 "$out: exists: --force replaces it"
 }
+
+# A recipe without int4 takes the options of those with it, since a sweep gives all builds the same ones, and says that they do nothing.
+no_int4() { [ ${#for_int4[@]} -eq 0 ] || printf '%s: %s: without effect: this build has no int4 tensors\n' "$build" "${for_int4[*]}" >&2; }
 
 # Each stage is a part of a pipeline: it becomes the program.
 extract() { exec "$bin/st-extract" "$@" ${plan[@]+"${plan[@]}"} -- "$src"; }

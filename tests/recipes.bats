@@ -228,3 +228,12 @@ programs_but() {    # NAME SCRIPT
     run -1 "$BIN/ct-check" --against packed-e2b text-e2b
     [[ $output == *"wrong: model.layers.0.mlp.up_proj"* ]]
 }
+
+@test "a recipe without int4 says of the options for int4 that they do nothing" {
+    run -0 --separate-stderr "$ROOT/pipelines/fp8" --dry-run --scale-dtype=f16 --leave 'x y' "$(model gemma3)" out
+    [ "$stderr" = "fp8: --scale-dtype --leave: without effect: this build has no int4 tensors" ]
+    run -0 --separate-stderr "$ROOT/pipelines/int8" --dry-run "$(model gemma3)" out
+    [ "$stderr" = "" ]
+    run -0 --separate-stderr "$ROOT/pipelines/fp8emb4" --dry-run --scale-dtype f16 "$(model gemma3)" out
+    [ "$stderr" = "" ]
+}

@@ -47,6 +47,7 @@ TABLE
     refused 64 "hf://x/y@: no revision after @" st-extract hf://x/y@
     refused 64 "hf://x/y/z/file: files in folders of a repository are not supported" st-extract hf://x/y/z/file
     refused 64 "a source's URL with a user or password is not supported: it would stand in logs and provenance" st-extract 'http://me:s3cret@127.0.0.1:1/a'
+    refused 64 "HF_ENDPOINT has a user or password: it would stand in logs and provenance" env HF_ENDPOINT=http://me:s3cret@127.0.0.1:1 st-extract hf://a/b
     [[ $(st-extract 'http://me:s3cret@127.0.0.1:1/a' 2>&1) != *s3cret* ]]
     refused 64 "http://127.0.0.1:1/a: a URL with a query or fragment is not supported" st-extract 'http://127.0.0.1:1/a?b'
     refused 64 "the Hub's token has a character that no token has: check HF_TOKEN" env HF_TOKEN='a b' HF_ENDPOINT=http://127.0.0.1:1 st-extract hf://x/y

@@ -395,6 +395,8 @@ static int open_hub(struct remote *r, const char *url, struct err *e)
         return err_set(e, EXIT_USAGE, "%s: files in folders of a repository are not supported", url);
     if (!endpoint || !*endpoint)
         endpoint = "https://huggingface.co";
+    if (http_names_user(endpoint))
+        return err_set(e, EXIT_USAGE, "HF_ENDPOINT has a user or password: it would stand in logs and provenance");
     int n = (int)strlen(endpoint);
     while (n > 0 && endpoint[n - 1] == '/')
         n--;
