@@ -39,16 +39,22 @@ GK_DEVICE floats8 normed(const floats8 &x, float r, const float *w)
 }
 GK_DEVICE float over_rms(float sum, int n, float eps) { return 1 / sqrtf(sum / (float)n + eps); }
 
+/* Each warp's x to all of the block; what `shared` held has been read by then. */
+GK_DEVICE void tell_block(float x, float *shared)
+{
+    __syncthreads();
+    if (lane_id() == 0)
+        shared[warp_id()] = x;
+    __syncthreads();
+}
+
 /* Sum over a team; `shared` holds a word a warp.  Every thread of the block calls it. */
 template <bool BLOCK> GK_DEVICE float team_sum(float x, float *shared)
 {
     x = warp_sum(x);
     if (!BLOCK)
         return x;
-    __syncthreads();
-    if (lane_id() == 0)
-        shared[warp_id()] = x;
-    __syncthreads();
+    tell_block(x, shared);
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < WARPS; i++)
@@ -502,6 +508,7 @@ template <bool BLOCK, class KEYS> GK_DEVICE void collect_top(const KEYS &keys, i
     team_sync<BLOCK>();
 }
 
+/* Largest over a team, as team_sum. */
 template <bool BLOCK> GK_DEVICE float team_most(float x, float *shared)
 {
 #pragma unroll
@@ -509,10 +516,7 @@ template <bool BLOCK> GK_DEVICE float team_most(float x, float *shared)
         x = fmaxf(x, __shfl_xor_sync(ALL, x, i));
     if (!BLOCK)
         return x;
-    __syncthreads();
-    if (lane_id() == 0)
-        shared[warp_id()] = x;
-    __syncthreads();
+    tell_block(x, shared);
 #pragma unroll
     for (int i = 0; i < WARPS; i++)
         x = fmaxf(x, shared[i]);
