@@ -109,6 +109,9 @@ load refusals
     says '.text_config.eos_token_id = -1 | .eos_token_id = -1' "is no token id"
     says '.vision_config.hidden_size = 0' "towers cannot be laid out"
     says '.audio_config.subsampling_conv_channels = 3' "subsampling_conv_channels is no pair"
+    says '.audio_config.num_attention_heads = 64' "num_attention_heads is 64, which does not divide hidden_size 32"
+    says '.vision_config.num_hidden_layers = 1048576' "num_hidden_layers is missing or no number from 1 to 256"
+    says '.vision_config |= (.patch_size = 65536 | .pooling_kernel_size = 65536)' "patch_size is missing or no number from 1 to 256" "$(model 12b --towers)/config.json"
     says '.vision_config.model_type = "eye"' 'model_type is "eye": no tower known by that name'
     says '.text_config.top_k_experts = 99' "top_k_experts is 99 of num_experts" "$(model 26b)/config.json"
     none_failed
@@ -187,7 +190,7 @@ load refusals
     refused 64 "-o is missing: DIR, FILE.safetensors or -" st-synth --size gemma3
     refused 64 "exactly one of --size and --config is needed" st-synth -o -
     refused 64 "--plan and --zstd are for a stream (- or FILE.safetensors), --shard-size and --force for a directory" st-synth --size gemma3 --plan -o x
-    refused 65 "hidden_size is missing or no number from 1 to 1048576: towers cannot be laid out" \
+    refused 65 "hidden_size is missing or no number from 1 to 65536: towers cannot be laid out" \
         st-synth --config <(jq 'del(.vision_config.hidden_size)' "$(model e2b --towers)/config.json") --towers --plan -o -
     refused_stdin <(st '{"a.weight":{"dtype":"F32","shape":[32,32],"data_offsets":[0,4096]}}' 4096) 0 "" q4-regrid
     refused_stdin <(st '{"model.layers.0.mlp.up_proj.weight":{"dtype":"F32","shape":[32,32],"data_offsets":[0,4096]}}' 4096) 65 "F32, BF16 expected: only bf16 values show their grid" q4-regrid

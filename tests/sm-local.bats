@@ -492,6 +492,26 @@ refused() {     # TYPE MESSAGE-PATTERN < answer
     group none | holds '[.events[].message] | any(test("org/none is not a local folder"))'
 }
 
+@test "a container that writes without end holds up nobody" {
+    curl() { command curl -m 10 "$@"; }
+    mkdir -p hub/org/name
+    serve --hub hub --image '*own*=exec yes'
+    sm CreateModel "{\"ModelName\":\"own\",\"ExecutionRoleArn\":\"$ROLE\",\"PrimaryContainer\":{\"Image\":\"my/own:1\",\"Environment\":{\"SM_VLLM_MODEL\":\"org/name\"}}}"
+    sm CreateEndpointConfig '{"EndpointConfigName":"own","ProductionVariants":[{"VariantName":"V","ModelName":"own","InstanceType":"ml.g6.xlarge","InitialInstanceCount":1}]}'
+    sm CreateEndpoint '{"EndpointName":"own","EndpointConfigName":"own"}'
+    local i
+    for ((i = 0; i < 100; i++)); do
+        ! group own 2>/dev/null | holds '[.events[].message] | index("y")' 2>/dev/null || break
+        sleep 0.1
+    done
+    [ "$i" -lt 100 ]
+    [ "$(status own)" = Creating ]
+    kill "$LOCAL"
+    for ((i = 0; i < 100; i++)); do kill -0 "$LOCAL" 2>/dev/null || break; sleep 0.1; done
+    ! kill -0 "$LOCAL" 2>/dev/null
+    LOCAL=
+}
+
 @test "keys are handed out as a container's provider and an instance's metadata do; 429 on demand" {
     serve --fault token-429:1
     [ "$(curl -s -o answer -w '%{http_code}' "$URL/credentials")" = 429 ]

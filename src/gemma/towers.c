@@ -16,17 +16,21 @@ struct list {
     struct err *e;
 };
 
+enum { MOST = 65536, MOST_PIXELS = 256 };       /* of a dimension, of a patch's side: no product of them leaves 64 bits */
+
 /* A field of the tower's config; 1 after an error, so that the list can be finished and thrown away. */
-static uint64_t field(struct list *l, const char *key)
+static uint64_t field_up_to(struct list *l, const char *key, int most)
 {
     const json_t *v = json_object_get(l->fields, key);
     const json_int_t x = json_integer_value(v);
 
-    if (json_is_integer(v) && x > 0 && x <= 1 << 20)
+    if (json_is_integer(v) && x > 0 && x <= most)
         return (uint64_t)x;
-    (void)err_set(l->e, EXIT_DATA, "%s: %s is missing or no number from 1 to 1048576: towers cannot be laid out", l->where, key);
+    (void)err_set(l->e, EXIT_DATA, "%s: %s is missing or no number from 1 to %d: towers cannot be laid out", l->where, key, most);
     return 1;
 }
+
+static uint64_t field(struct list *l, const char *key) { return field_up_to(l, key, MOST); }
 
 static void add(struct list *l, const char *prefix, const char *name, int ndim, const uint64_t shape[4])
 {
@@ -87,7 +91,8 @@ static void add_vision_layer(struct list *l, const char *p, bool clipped)
 static void add_vision(struct list *l, uint64_t text_hidden)
 {
     const bool clipped = json_is_true(json_object_get(l->fields, "use_clipped_linears"));
-    const uint64_t hidden = field(l, "hidden_size"), patch = field(l, "patch_size"), layers = field(l, "num_hidden_layers");
+    const uint64_t hidden = field(l, "hidden_size"), patch = field_up_to(l, "patch_size", MOST_PIXELS);
+    const uint64_t layers = field_up_to(l, "num_hidden_layers", GEMMA_MAX_LAYERS);
     const char *tower = "model.vision_tower.";
 
     add_matrix(l, tower, "patch_embedder.input_proj.weight", hidden, 3 * patch * patch);
@@ -119,8 +124,11 @@ static void add_audio_feed_forward(struct list *l, const char *layer, const char
 static void add_audio_layer(struct list *l, const char *p, bool clipped)
 {
     static const char *const projections[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.post"};
-    const uint64_t hidden = field(l, "hidden_size"), head = hidden / field(l, "num_attention_heads");
+    const uint64_t hidden = field(l, "hidden_size"), heads = field(l, "num_attention_heads"), head = hidden / heads;
 
+    if (hidden % heads)
+        (void)err_set(l->e, EXIT_DATA, "%s: num_attention_heads is %llu, which does not divide hidden_size %llu: towers cannot be laid out", l->where,
+            (unsigned long long)heads, (unsigned long long)hidden);
     add_audio_feed_forward(l, p, "feed_forward1", hidden, clipped);
     add_vector(l, p, "norm_pre_attn.weight", hidden);
     for (size_t i = 0; i < sizeof projections / sizeof *projections; i++)
@@ -141,7 +149,8 @@ static void add_audio_layer(struct list *l, const char *p, bool clipped)
 static void add_audio(struct list *l, uint64_t text_hidden)
 {
     const bool clipped = json_is_true(json_object_get(l->fields, "use_clipped_linears"));
-    const uint64_t hidden = field(l, "hidden_size"), layers = field(l, "num_hidden_layers"), out = field(l, "output_proj_dims");
+    const uint64_t hidden = field(l, "hidden_size"), layers = field_up_to(l, "num_hidden_layers", GEMMA_MAX_LAYERS);
+    const uint64_t out = field(l, "output_proj_dims");
     const json_t *channels = json_object_get(l->fields, "subsampling_conv_channels");
     const json_int_t c0 = json_integer_value(json_array_get(channels, 0)), c1 = json_integer_value(json_array_get(channels, 1));
     const char *tower = "model.audio_tower.";
@@ -169,7 +178,8 @@ static void add_audio(struct list *l, uint64_t text_hidden)
 /* 12B: patches of patch_size * pooling_kernel_size pixels a side go straight into the language model. */
 static void add_unified_vision(struct list *l, uint64_t text_hidden)
 {
-    const uint64_t dim = field(l, "mm_embed_dim"), side = field(l, "patch_size") * field(l, "pooling_kernel_size"), pixels = 3 * side * side;
+    const uint64_t dim = field(l, "mm_embed_dim"), patch = field_up_to(l, "patch_size", MOST_PIXELS), pool = field_up_to(l, "pooling_kernel_size", MOST_PIXELS);
+    const uint64_t pixels = 3 * patch * pool * patch * pool;
     const struct { const char *name; uint64_t n; } norms[] = {{"patch_ln1", pixels}, {"patch_ln2", dim}, {"pos_norm", dim}};
     const char *p = "model.vision_embedder.";
 

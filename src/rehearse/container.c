@@ -14,6 +14,7 @@
 
 #define LINE_MAX_BYTES 262144           /* a longer one is cut, as the service cuts events at 256 KiB */
 #define DESCRIPTORS 1024
+#define PIPE_BYTES 65536                /* what a pipe holds, and what one look takes from it: a container that writes without end must wait, not everything else */
 
 extern char **environ;
 
@@ -66,9 +67,15 @@ _Noreturn static void become(const char *command, char **env, int in, int out, p
 
 int container_start(struct container *c, const char *command, char *const *env, struct err *e)
 {
-    int in[2] = {-1, -1}, out[2] = {-1, -1};
+    int in[2], out[2];
     pid_t me = getpid();
-    if (pipe(in) || pipe(out)) return err_process(e);
+    if (pipe(in)) return err_process(e);
+    if (pipe(out)) {
+        (void)err_process(e);
+        close(in[0]);
+        close(in[1]);
+        return -1;
+    }
     for (int i = 0; i < 2; i++) {
         fcntl(in[i], F_SETFD, FD_CLOEXEC);
         fcntl(out[i], F_SETFD, FD_CLOEXEC);
@@ -117,8 +124,8 @@ static void take(struct container *c, const char *p, size_t n, void (*fn)(void *
 static void drain(struct container *c, void (*fn)(void *arg, const char *line, size_t n), void *arg)
 {
     char chunk[16384];
-    ssize_t n;
-    while ((n = read(c->out, chunk, sizeof chunk)) > 0) take(c, chunk, (size_t)n, fn, arg);
+    size_t taken = 0;
+    for (ssize_t n; taken < PIPE_BYTES && (n = read(c->out, chunk, sizeof chunk)) > 0; taken += (size_t)n) take(c, chunk, (size_t)n, fn, arg);
 }
 
 bool container_poll(struct container *c, void (*fn)(void *arg, const char *line, size_t n), void *arg, int *status)
