@@ -118,8 +118,8 @@ static bool holds_never(const struct chooser *c, size_t block)
     return false;
 }
 
-/* Capped logits are equal over a little range. */
-static float flat(const struct chooser *c) { return c->softcap > 0 ? 0.01f : 0; }
+/* Capped logits are equal, or out of order, over a little range: below 3.5 times the cap at most 4e-5 of it. */
+static float flat(const struct chooser *c) { return c->softcap * 3e-4f; }
 
 struct found { float raw, logit; int id; };
 

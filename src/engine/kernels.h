@@ -24,7 +24,8 @@
 enum weight_kind { W_F32, W_BF16, W_F16, W_INT4, W_INT8, W_FP8 };
 
 /* A weight [rows, cols] where the file's bytes lie: rows one after another; int4 two a byte, low half first, offset by 8 (compressed-tensors
- * reference, section 2.2).  cols is a multiple of 32.  Up to KERNEL_SLACK bytes past data and scales are read, never used. */
+ * reference, section 2.2).  cols is a multiple of 32.  Up to KERNEL_SLACK bytes past data and scales are read: those past data
+ * count for nothing, those past scales are multiplied by 0 and so must be finite numbers of their type (zeros, other scales). */
 struct matrix {
     enum weight_kind kind;
     size_t rows, cols;

@@ -18,7 +18,7 @@ extern const struct q4_twin q4_twin_avx2, q4_twin_avx512;
  * index included; index 0 is the value 0 alone. */
 #define Q4_RATIO_STEPS 126
 #define Q4_RATIO_TABLE 128
-const uint8_t *q4_ratio_table(void);    /* Q4_RATIO_TABLE bytes, aligned for any load; made once */
+const uint8_t *q4_ratio_table(void);    /* Q4_RATIO_TABLE bytes, made once */
 
 /* Peaks (bf16 bits) for which the twins' short cuts hold: no overflow of 840 times an end, every step a normal number of the type or so close to it that the
  * value at level 1 or 2 is one. */
