@@ -50,11 +50,25 @@ served() {      # FILE BUILD TTFT
     grep -q 'time to first token, ms' out/plots/distribution.svg
 }
 
+@test "names run nothing, and what else lies in the directory stays" {
+    jq --arg ran "$PWD/ran" '"`touch \($ran)`" as $name | .model = $name
+        | .build = $name + "\"; !touch \($ran)\n" + $name + "\u0027; system(\"touch \($ran)\")"' "$ROOT/data/published/e2b-text.json" >hostile.json
+    mkdir -p -- -out/plots
+    echo mine >-out/plots/mine
+    report -o -out hostile.json
+    [ ! -e ran ]
+    only_holds ./-out/plots bytes.svg roofline.svg summary.svg mine
+}
+
 @test "mistakes leave nothing" {
     run -64 report -o out
     run -66 report -o out nowhere.json
     echo '{}' >bad.json
     run -65 report -o out bad.json
+    run -66 --separate-stderr report -o out no/where.json
+    [[ $stderr = *"report: no/where.json: no such file"* ]]
+    run -74 --separate-stderr report -o /dev/null "$ROOT/data/published"
+    [[ $stderr = *"report: /dev/null: nothing can be written there: name another directory with -o"* ]]
     [ ! -e out/report.html ]
     [ -z "$(find out -name '.part*' 2>/dev/null)" ]
 }
