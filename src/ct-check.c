@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -71,6 +72,7 @@ struct check {
     struct cmp_tally total;
     char manifest[SHA256_HEX];          /* of MANIFEST.sha256, "" = none */
     pthread_t hashing; bool is_hashing; /* hashes what the manifest lists while values are compared; the sums are its own until it is joined */
+    atomic_bool given_up;               /* nobody asks for the sums any more */
     struct sum *sum; size_t n_sums;
     struct par *par;
     struct piece lane[MAX_LANES];
@@ -202,18 +204,18 @@ static int open_build(struct check *c)
 
 /* --- the manifest ------------------------------------------------------------------------------------------------------ */
 
-static int hash_of(const struct store *place, const char *file, char hex[SHA256_HEX], struct err *e)
+static int hash_of(const struct check *c, const char *file, char hex[SHA256_HEX], struct err *e)
 {
-    struct input *in = store_open(place, file, e);
+    struct input *in = store_open(c->place, file, e);
     struct sha256 *s;
     char *buf;
-    long n;
+    long n = 0;
 
     if (!in)
         return -1;
     s = sha256_new();
     buf = xmalloc(IO_CHUNK);
-    while ((n = input_read(in, buf, IO_CHUNK, e)) > 0)
+    while (!c->given_up && (n = input_read(in, buf, IO_CHUNK, e)) > 0)
         sha256_add(s, buf, (size_t)n);
     sha256_hex(s, hex);
     free(buf);
@@ -262,14 +264,14 @@ static void *hash_listed(void *arg)
     size_t n;
 
     if (in && input_slurp(in, MANIFEST_MAX, &text, &n, &e) == 0)
-        for (char *line = text, *end; *line; line = end) {
+        for (char *line = text, *end; *line && !c->given_up; line = end) {
             end = cut_line(line);
             if (!name_in(line) || !is_there(c, name_in(line)))
                 continue;
             c->sum = xreallocarray(c->sum, c->n_sums + 1, sizeof *c->sum);
             struct sum *s = &c->sum[c->n_sums++];
             *s = (struct sum){.name = xstrdup(name_in(line))};
-            s->rc = hash_of(c->place, s->name, s->hex, &s->e);
+            s->rc = hash_of(c, s->name, s->hex, &s->e);
         }
     input_close(in);
     free(text);
@@ -293,7 +295,7 @@ static int sum_of(struct check *c, const char *name, char hex[SHA256_HEX], struc
             *e = c->sum[i].e;
             return c->sum[i].rc;
         }
-    return hash_of(c->place, name, hex, e);
+    return hash_of(c, name, hex, e);
 }
 
 /* One line "HEX  NAME" against the file; does it fit?  `sums`: hash it, else only look whether it is there. */
@@ -982,8 +984,11 @@ static int run(struct check *c)
     }
     sums = c->set->against && !c->remote;               /* a remote build is not fetched again for its sums */
     c->is_hashing = sums && pthread_create(&c->hashing, NULL, hash_listed, c) == 0;
-    if (c->set->against && compare_source(c))
+    if (c->set->against && compare_source(c)) {
+        c->given_up = true;
+        end_hashing(c);
         return -1;
+    }
     sums_hold = check_manifest(c, sums);
     end_hashing(c);
     if (c->e->code)
