@@ -208,6 +208,12 @@ T
     run -64 measure --parts replies,sleep
     run -64 measure --rates fast
     run -64 measure --goodput 5
+    run -64 measure --goodput ttft:1.2.3
+    run -64 measure --rates 1,.
+    run -64 measure --rates 1,0.0
+    run -64 measure --rates 01
+    run -64 measure --warmup 08
+    run -64 measure --concurrency 5000
     run -64 measure --prompts 512,
     run -64 measure --long 16
     run -64 measure build
@@ -215,6 +221,20 @@ T
     echo '{}' >facts.json
     run -65 measure
     [ ! -e r.json ]
+}
+
+@test "where the result cannot be written is said before anything is measured; facts may come through a pipe" {
+    into() { "$ROOT/pipelines/measure" --url http://127.0.0.1:9 --facts facts.json --model m --build text --parts questions -o "$1" build; }
+    mkdir results
+    run -64 --separate-stderr into results
+    [[ $stderr = "measure: -o results: is there and no file: name a file" ]]
+    run -64 into /dev/null
+    run -74 --separate-stderr into no/where.json
+    [[ $stderr = *"measure: -o no/where.json: cannot be written there"* && ! -e calls ]]
+    only_holds results
+    "$ROOT/pipelines/measure" --url http://127.0.0.1:9 --facts <(cat facts.json) --model m --build text --parts questions -o piped.json build
+    holds '.machine.cpu == "a cpu" and (.questions | length) == 40' piped.json
+    [ -z "$(find . -name '*.part.*')" ]
 }
 
 # --- targets/local ---
