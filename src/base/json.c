@@ -191,6 +191,10 @@ static int next_line(struct jsonl *j, char **s, size_t *n, struct err *e)
         }
         if (j->eof)
             return 0;
+        if (have > JSONL_LINE_MAX) {
+            (void)err_set(e, EXIT_DATA, "%s: line %ld: longer than %zu bytes: expected JSON Lines, one value a line", input_name(j->in), j->line + 1, JSONL_LINE_MAX);
+            return -1;
+        }
         scanned = have;
         long got = fill(j, e);
         if (got < 0)

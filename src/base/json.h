@@ -32,10 +32,11 @@ const char *json_field(const json_t *obj, const char *key);
 json_t *json_message(const char *msg);
 json_t *json_repaired(const char *text, size_t n);
 
-/* JSON Lines from stdin or a file: one value a line, empty lines skipped, lines of any length. */
+/* JSON Lines from stdin or a file: one value a line, empty lines skipped.  A line beyond the limit is refused before it takes all memory. */
+#define JSONL_LINE_MAX ((size_t)64 << 20)
 struct jsonl;
 struct jsonl *jsonl_open(const char *path, struct err *e) MUST_CHECK;
-/* 1 = *v holds a new reference; 0 = end; -1 = the line is no JSON (e filled; reading can go on); -2 = I/O error. *line gets its number from 1. */
+/* 1 = *v holds a new reference; 0 = end; -1 = the line is no JSON (e filled; reading can go on); -2 = I/O error, or a line that is too long. *line gets its number from 1. */
 int jsonl_next(struct jsonl *j, json_t **v, long *line, struct err *e) MUST_CHECK;
 /* The "id" of the line that was just refused (-1), when only its UTF-8 was wrong: new reference, or NULL. */
 json_t *jsonl_refused_id(const struct jsonl *j);
