@@ -26,6 +26,8 @@ once = $(if $1,$(firstword $1) $(call once,$(filter-out $(firstword $1),$1)))
 override BUILDS := $(strip $(call once,$(BUILDS)))
 TARGET ?= local
 OUT ?= out
+# OUT= is no place: results would lie in the root directory.
+override OUT := $(or $(OUT),out)
 SERVER ?=
 export MODEL OUT TARGET REPACK SERVE MEASURE SERVER
 RUN ?=
@@ -78,7 +80,7 @@ sweep-source: $(SWEEP_PROGRAMS:%=$(BIN)/%) $(if $(MODEL),,$(BIN)/st-synth)
 	@case "$(RUN)" in '' | slurm) ;; *) echo "sweep: RUN=$(RUN): expected slurm, or nothing for this machine" >&2; exit 64 ;; esac
 	@. "$(HERE)/pipelines/model.bash"; model="$(SWEEP_MODEL)"; if ! model_is_remote "$$model" && [ ! -e "$$model" ]; then \
 	    if [ -n "$$MODEL" ]; then echo "sweep: $$model: no such checkpoint" >&2; exit 66; fi; \
-	    parent=$$(dirname "$$model"); mkdir -p "$$parent"; exec 9>"$$parent/.lock"; flock 9; \
+	    parent=$$(dirname "$$model"); mkdir -p "$$parent" || { echo "sweep: OUT=$$OUT: nothing can be made there: name another directory" >&2; exit 74; }; exec 9>"$$parent/.lock"; flock 9; \
 	    [ -e "$$model" ] || $(BIN)/st-synth --size e2b -o "$$model" 9>&-; fi
 
 .PHONY: pair
@@ -88,7 +90,8 @@ pair: sweep-source
 
 RESULTS ?= $(HERE)/data/published $(HERE)/data/published/single
 TITLE ?= $(if $(filter data/published %/data/published,$(RESULTS)),The published study: Gemma 4 on one L4,Measured builds)
+export TITLE
 .PHONY: report
 ## report: RESULTS="FILE|DIR ..." as one page, out/report/report.html, and report.md; the published study without RESULTS
 report: $(BIN)/tabulate
-	@Q4BIN="$(abspath $(BIN))" $(HERE)/pipelines/report --title "$(TITLE)" -o "$$OUT/report" $(RESULTS)
+	@Q4BIN="$(abspath $(BIN))" $(HERE)/pipelines/report --title "$$TITLE" -o "$$OUT/report" $(RESULTS)

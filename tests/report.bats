@@ -60,6 +60,18 @@ served() {      # FILE BUILD TTFT
     only_holds ./-out/plots bytes.svg roofline.svg summary.svg mine
 }
 
+@test "a title is taken as it is; OUT= means out" {
+    need_command make
+    # shellcheck disable=SC2016
+    env Q4BIN="$BIN" "$ROOT/q4sweep" report OUT= TITLE='The "best" `touch ran` it'"'"'s' RESULTS="$ROOT/data/published/e2b-text.json"
+    grep -qF "<title>The &quot;best&quot; \`touch ran\` it&#39;s</title>" out/report/report.html
+    [ ! -e ran ]
+    run -2 --separate-stderr env Q4BIN="$BIN" "$ROOT/q4sweep" sweep OUT=/dev/null BUILDS=text
+    [[ $stderr = *"sweep: OUT=/dev/null: nothing can be made there: name another directory"* ]]
+    run -2 --separate-stderr env Q4BIN="$BIN" "$ROOT/q4sweep" sweep OUT=/dev/null BUILDS=text MODEL="$ROOT/README.md"
+    [[ $stderr = *"chain: /dev/null: nothing can be made there: OUT names another directory"* ]]
+}
+
 @test "mistakes leave nothing" {
     run -64 report -o out
     run -66 report -o out nowhere.json
