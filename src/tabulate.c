@@ -138,6 +138,17 @@ static int write_plot_data(const char *dir, const struct doc *d, struct err *e)
     return 0;
 }
 
+static const char USUAL_BASELINE[] = "text";
+
+/* A baseline that was asked for must be there; without the usual one there are no ratios. */
+static int check_baseline(const struct choice *c, const struct results *rs, struct err *e)
+{
+    for (size_t i = 0; i < rs->n; i++)
+        if (!strcmp(rs->item[i].build, c->baseline))
+            return 0;
+    return c->baseline == USUAL_BASELINE ? 0 : err_set(e, EXIT_USAGE, "--baseline %.100s: no result is of that build", c->baseline);
+}
+
 static int tabulate(const struct choice *c, char **operand, size_t n, struct err *e)
 {
     struct results rs;
@@ -145,7 +156,7 @@ static int tabulate(const struct choice *c, char **operand, size_t n, struct err
     struct doc d = {.plots = c->plots, .title = c->title ? xstrdup(c->title) : NULL};
     const char *tables = c->tables ? c->tables : !strcmp(c->format, "csv") && !c->plot_data ? "summary" : NULL;
 
-    if (read_all(operand, n, c, &rs, e) == 0) {
+    if (read_all(operand, n, c, &rs, e) == 0 && check_baseline(c, &rs, e) == 0) {
         const struct view v = {&rs, c->baseline};
         rc = c->metric ? tables_metric(&d, &v, c->metric, e) : tables_make(&d, &v, tables, e);
     }
@@ -176,7 +187,7 @@ static int diff(const struct choice *c, char **operand, struct err *e)
 
 int main(int argc, char **argv)
 {
-    struct choice c = {.format = "md", .baseline = "text", .threshold = 5};
+    struct choice c = {.format = "md", .baseline = USUAL_BASELINE, .threshold = 5};
     const struct opt opts[] = {
         {"format", 0, OPT_CHOICE, &c.format, "md|csv|json|html", "layout of the tables", 0, 0},
         {"table", 0, OPT_STR, &c.tables, "KEY,KEY", "only these tables; CSV prints `summary` unless told otherwise", 0, 0},
@@ -203,6 +214,10 @@ int main(int argc, char **argv)
     const bool two = !strcmp(argv[first], "diff");
     if (two && n != 3)
         opt_usage("diff: expected two results or directories, found %d", n - 1);
+    if (two && (c.tables || c.plots || c.plot_data || c.title))
+        opt_usage("diff: takes --format, --metric, --where and --threshold alone");
+    if (c.tables && c.metric)
+        opt_usage("--metric and --table exclude each other: a metric is a table of its own");
     const int status = two ? diff(&c, argv + first + 1, &e) : tabulate(&c, argv + first, (size_t)n, &e);
     free(c.where.item);
     if (status < 0)

@@ -214,6 +214,10 @@ load refusals
     mkdir none
     refused 66 "none: holds no result: no *.json" tabulate none
     refused 64 "diff: expected two results or directories, found 1" tabulate diff none
+    refused 64 "diff: takes --format, --metric, --where and --threshold alone" tabulate diff --table summary a b
+    refused 64 "--metric and --table exclude each other" tabulate --metric decode --table summary a
+    refused 64 "--baseline ple4: no result is of that build" tabulate --baseline ple4 "$ROOT/data/published/e2b-text.json"
+    refused 64 "--table: none is named: known are run, summary" tabulate --table "" "$ROOT/data/published/e2b-text.json"
     none_failed
 }
 

@@ -39,6 +39,8 @@ static bool listed(const char *keys, const char *key)
 
 static int check_keys(const char *keys, struct err *e)
 {
+    if (!*keys)
+        return err_set(e, EXIT_USAGE, "--table: none is named: known are %s", tables_keys());
     for (const char *at = keys; *at; at += at[0] == ',') {
         const size_t k = strcspn(at, ",");
         bool known = false;
