@@ -122,6 +122,10 @@ F
     run -64 "$ROOT/pipelines/publish" build hf://org/name --token hf_x
     run -64 "$ROOT/pipelines/publish" build hf://org/name --region us-east-1
     run -64 "$ROOT/pipelines/publish" build s3://b/p --private
+    echo secret >build/notes.txt
+    run -65 --separate-stderr "$ROOT/pipelines/publish" build hf://org/name
+    [[ $stderr = *"publish: build: notes.txt is not in its manifest: move it away"* ]]
+    rm build/notes.txt
     mkdir bare
     for tool in bash dirname realpath cut sha256sum jq mktemp cat sed; do ln -s "$(command -v $tool)" bare/; done
     PATH=$PWD/bare run -69 --separate-stderr "$ROOT/pipelines/publish" build hf://org/name
