@@ -21,7 +21,7 @@ directory=/ entry=() command=() environment=()
 
 expand() {              # TEXT: ${NAME} of ARG and ENV
     local text=$1 name
-    for name in "${!variable[@]}"; do text=${text//\$\{$name\}/${variable[$name]}}; done
+    for name in "${!variable[@]}"; do text=${text//\$\{$name\}/"${variable[$name]}"}; done
     printf '%s\n' "$text"
 }
 

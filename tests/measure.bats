@@ -313,3 +313,16 @@ gone() { for _ in $(seq 60); do kill -0 "$1" 2>/dev/null || return 0; sleep 0.05
     "$local" down
     kill "$!"
 }
+
+# --- targets/server ---
+
+@test "server: the build's name is one word of the command, whatever is in it; what is no time to wait is refused" {
+    local odd=$'a&touch ran; b c\\d"e\'{port}f'
+    mkdir "$odd"
+    export Q4STATE=$PWD/state SERVER='printf "%s\n" {build} >args; exit 3; : {port}'
+    run -3 --separate-stderr "$ROOT/pipelines/targets/server" up "$odd"
+    [ "$(cat args)" = "$odd" ]
+    [ ! -e ran ]
+    SERVER_WAIT=08 run -64 --separate-stderr "$ROOT/pipelines/targets/server" up "$odd"
+    [[ $stderr = "server: SERVER_WAIT 08: expected seconds, 1 to 999999" ]]
+}
