@@ -8,7 +8,9 @@ enum {
     TILE_ROWS = 4, TILE_TOKENS = 16,
     TILE_TERMS = 16,        /* rows that several tokens take from the nearest cache */
     FP8_BLOCK = 64,         /* fp8 weights that are widened together */
-    SPAN_BLOCK = 256        /* positions between two corrections of the running softmax */
+    SPAN_BLOCK = 256,       /* positions between two corrections of the running softmax */
+    VALUE_ROWS = 16,        /* values that are added together, in the nearest cache */
+    FLOATS_AHEAD = 4096, ROWS_AHEAD = 32    /* how far ahead keys and values are asked for, the less of the two */
 };
 
 /* Two more: an fp8 weight / 2^120 without its row's scale, in the order of v_fp8_64; int4 level x scale without rounding. */
@@ -1113,6 +1115,8 @@ static uint64_t read_bytes(const uint8_t *p, size_t n)
     return bits[0];
 }
 
+/* --- attention ------------------------------------------------------------------------------------------------------- */
+
 /* Heads that share keys and are worked on together: as many as there are registers for. */
 #ifdef VEC_AVX512
 #define HEADS 4
@@ -1120,27 +1124,44 @@ static uint64_t read_bytes(const uint8_t *p, size_t n)
 #define HEADS 1
 #endif
 
-/* score[h][0 … 3] = scale * q[h] . key[0 … 3]: one chain of 16 lanes each.  Asks for the keys to come and for these keys' values, which are needed after the block. */
-INLINE void four_scores(int heads, const float *q, size_t head_dim, float scale, const float *const *key, const float *const *value, float (*score)[SPAN_BLOCK])
+/* Rows of keys, then of their values, in the order in which they are read, which is that of their addresses; then those to come, as far as they are asked for ahead. */
+struct kv_rows { const float *row[2 * SPAN_BLOCK + ROWS_AHEAD]; size_t n, ahead; };
+
+/* The next rows of the spans from position `offset` of span `at` on, which move on. */
+static void list_rows(const struct kv_span *span, size_t spans, size_t head_dim, size_t *at, size_t *offset, struct kv_rows *r)
+{
+    const float *value[SPAN_BLOCK];
+
+    for (r->n = 0; r->n < SPAN_BLOCK && *at < spans; r->n++) {
+        r->row[r->n] = span[*at].k + *offset * head_dim;
+        value[r->n] = span[*at].v + *offset * head_dim;
+        if (++*offset == span[*at].n)
+            ++*at, *offset = 0;
+    }
+    memcpy(r->row + r->n, value, r->n * sizeof *value);
+    for (size_t i = 0; i < ROWS_AHEAD; i++)         /* addresses to ask for; the first are also read as keys of nobody */
+        r->row[2 * r->n + i] = *at < spans && i < span[*at].n - *offset ? span[*at].k + (*offset + i) * head_dim : value[r->n - 1];
+}
+
+/* score[h][0 … 3] = scale * q[h] . key[0 … 3]: one chain of 16 lanes each. */
+INLINE void four_scores(int heads, const float *q, size_t head_dim, float scale, const float *const *key, const float *ahead, float (*score)[SPAN_BLOCK])
 {
     v16 sum[HEADS][4];
     float four[4];
 
 #pragma GCC unroll 4
-    for (int h = 0; h < heads; h++)
+    for (int i = 0; i < 4; i++) {
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; i++)
+        for (int h = 0; h < heads; h++)
             sum[h][i] = v_set(0);
-    for (size_t d = 0; d < head_dim; d += 16)
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) {
+        for (size_t d = 0; d < head_dim; d += 16, ahead += 16) {
             const v16 k = v_load(key[i] + d);
-            v_prefetch(key[i] + d + 16 * head_dim, false);
-            v_prefetch(value[i] + d, false);
+            v_prefetch(ahead, false);
 #pragma GCC unroll 4
             for (int h = 0; h < heads; h++)
                 sum[h][i] = v_fma(v_load(q + (size_t)h * head_dim + d), k, sum[h][i]);
         }
+    }
 #pragma GCC unroll 4
     for (int h = 0; h < heads; h++) {
         v_sum4(sum[h], four);
@@ -1150,7 +1171,7 @@ INLINE void four_scores(int heads, const float *q, size_t head_dim, float scale,
 }
 
 /* out[h] = out[h] * keep[h] + sum over i of p[h][i] * v[i], for 16 * wide columns from d on. */
-INLINE void add_columns(int heads, int wide, float *out, size_t head_dim, size_t d, const float *keep, float (*p)[SPAN_BLOCK], const float *const *v, size_t n)
+INLINE void add_columns(int heads, int wide, float *out, size_t head_dim, size_t d, const float *keep, float (*p)[SPAN_BLOCK], const float *const *v, size_t n, const float *ahead)
 {
     v16 a[HEADS][4];
 
@@ -1162,8 +1183,10 @@ INLINE void add_columns(int heads, int wide, float *out, size_t head_dim, size_t
     for (size_t i = 0; i < n; i++) {
         v16 s[4];
 #pragma GCC unroll 4
-        for (int c = 0; c < wide; c++)
+        for (int c = 0; c < wide; c++, ahead += 16) {
             s[c] = v_load(v[i] + d + 16 * (size_t)c);
+            v_prefetch(ahead, false);
+        }
 #pragma GCC unroll 4
         for (int h = 0; h < heads; h++) {
             const v16 w = v_set(p[h][i]);
@@ -1179,41 +1202,47 @@ INLINE void add_columns(int heads, int wide, float *out, size_t head_dim, size_t
             v_store(out + (size_t)h * head_dim + d + 16 * (size_t)c, a[h][c]);
 }
 
+/* out[h] = out[h] * keep[h] + sum over all values i of p[h][i] * v[i], a few rows at a time and all their columns, so that they come in order of address.  keep[h] becomes 1. */
+INLINE void add_values(int heads, float *out, size_t head_dim, float *keep, float (*p)[SPAN_BLOCK], const struct kv_rows *r)
+{
+    for (size_t i = 0; i < r->n; i += VALUE_ROWS) {
+        const size_t n = least(VALUE_ROWS, r->n - i);
+        const float *const *v = r->row + r->n + i, *ahead = v[r->ahead];
+        float (*from)[SPAN_BLOCK] = (float (*)[SPAN_BLOCK])(p[0] + i);
+        size_t d = 0;
+        for (; d + 64 <= head_dim; d += 64)
+            add_columns(heads, 4, out, head_dim, d, keep, from, v, n, ahead + d * n);
+        for (; d < head_dim; d += 16)
+            add_columns(heads, 1, out, head_dim, d, keep, from, v, n, ahead + d * n);
+        for (int h = 0; h < heads; h++)
+            keep[h] = 1;
+    }
+}
+
 /* The blocks are counted from the first visible position, so that they do not depend on where the ring wraps. */
 INLINE void attend_heads(int heads, const float *q, size_t head_dim, float scale, const struct kv_span *span, size_t spans, float *out)
 {
     float score[HEADS][SPAN_BLOCK], max[HEADS], sum[HEADS], keep[HEADS];
-    const float *key[SPAN_BLOCK], *value[SPAN_BLOCK];
+    struct kv_rows r;
     size_t at = 0, offset = 0;
 
+    r.ahead = least(FLOATS_AHEAD / head_dim, ROWS_AHEAD);
     memset(out, 0, (size_t)heads * head_dim * sizeof *out);
     for (int h = 0; h < heads; h++)
         max[h] = -INFINITY, sum[h] = 0;
     while (at < spans) {
-        size_t n = 0;
-        for (; n < SPAN_BLOCK && at < spans; n++) {
-            key[n] = span[at].k + offset * head_dim;
-            value[n] = span[at].v + offset * head_dim;
-            if (++offset == span[at].n)
-                at++, offset = 0;
-        }
-        for (size_t i = n; i % 4; i++)
-            key[i] = key[n - 1], value[i] = value[n - 1];
-        for (size_t i = 0; i < n; i += 4)
-            four_scores(heads, q, head_dim, scale, key + i, value + i, (float (*)[SPAN_BLOCK])(score[0] + i));
+        list_rows(span, spans, head_dim, &at, &offset, &r);
+        for (size_t i = 0; i < r.n; i += 4)
+            four_scores(heads, q, head_dim, scale, r.row + i, r.row[i + r.ahead], (float (*)[SPAN_BLOCK])(score[0] + i));
         for (int h = 0; h < heads; h++) {
             float top = max[h];
-            for (size_t i = 0; i < n; i++)
+            for (size_t i = 0; i < r.n; i++)
                 top = score[h][i] > top ? score[h][i] : top;
             keep[h] = expf(max[h] - top);
-            sum[h] = sum[h] * keep[h] + exp_sum(score[h], n, top);
+            sum[h] = sum[h] * keep[h] + exp_sum(score[h], r.n, top);
             max[h] = top;
         }
-        size_t d = 0;
-        for (; d + 64 <= head_dim; d += 64)
-            add_columns(heads, 4, out, head_dim, d, keep, score, value, n);
-        for (; d < head_dim; d += 16)
-            add_columns(heads, 1, out, head_dim, d, keep, score, value, n);
+        add_values(heads, out, head_dim, keep, score, &r);
     }
     for (size_t i = 0; i < (size_t)heads * head_dim; i += 16)
         v_store(out + i, v_div(v_load(out + i), v_set(sum[i / head_dim])));
@@ -1225,6 +1254,10 @@ static void attend(const float *q, size_t heads, size_t head_dim, float scale, c
 
     for (; h + HEADS <= heads; h += HEADS)
         attend_heads(HEADS, q + h * head_dim, head_dim, scale, span, spans, out + h * head_dim);
+#if HEADS > 2
+    for (; h + 2 <= heads; h += 2)
+        attend_heads(2, q + h * head_dim, head_dim, scale, span, spans, out + h * head_dim);
+#endif
     for (; h < heads; h++)
         attend_heads(1, q + h * head_dim, head_dim, scale, span, spans, out + h * head_dim);
 }
