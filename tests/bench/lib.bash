@@ -81,12 +81,15 @@ no_peer() {
 wanted() { [[ $1 =~ $only ]]; }
 fail() { echo "bench: $*" >&2; exit 1; }
 
+# E2B's config with parts of text_config replaced by jq's CHANGE.  (jq writes 30.0 as 30, a type that transformers refuses.)
+like_e2b() {    # CHANGE
+    st-synth --size e2b --scale full --plan -o - | tail -c +9 | jq ".__metadata__.config | fromjson | .text_config |= ($1)" | sed 's/\("final_logit_softcapping": [0-9]*\),/\1.0,/'
+}
+
 # The model that the speed rows share: E2B's widths, 10 layers, a vocabulary of 65,536; 1.6 GB of bf16 in two shards, made once a run.
 model() {
     [ ! -d "$work/model" ] || return 0
-    st-synth --size e2b --scale full --plan -o - | tail -c +9 | jq '.__metadata__.config | fromjson | .text_config |= (.num_hidden_layers = 10 | .layer_types |= .[:10]
-        | .num_kv_shared_layers = 5 | .vocab_size = 65536 | .vocab_size_per_layer_input = 65536)' |
-        sed 's/\("final_logit_softcapping": [0-9]*\),/\1.0,/' >"$work/config.json"       # jq writes 30.0 as 30, a type that transformers refuses
+    like_e2b '.num_hidden_layers = 10 | .layer_types |= .[:10] | .num_kv_shared_layers = 5 | .vocab_size = 65536 | .vocab_size_per_layer_input = 65536' >"$work/config.json"
     st-synth --config "$work/config.json" --shard-size 1000000000 -o "$work/model" || fail "cannot make the model in $work: Q4BENCH_DIR names a place with 5 GB free"
     bytes=$(cat "$work"/model/*.safetensors | wc -c)   # for the rows
 }
