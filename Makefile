@@ -126,7 +126,7 @@ endif
 # The same kernels compiled for the CPU: build/CONFIG/shim/gpu-decode and gpu-serve, for tests alone.  Their results say host-shim.
 SHIM_OBJ := $(CUDA_C:%=$(BUILD)/cuda/%.o) $(BUILD)/cuda/device_host.o $(patsubst %,$(BUILD)/shim/%.o,$(filter-out launch,$(CUDA_CU))) $(BUILD)/shim/host/shim.o $(BUILD)/shim/host/launch.o
 # Without a sanitizer the compiler reports every access of the kernels to the shim, which watches them (-fsanitize=thread calls functions that the shim defines).
-SHIM_CXX = $(CXX) -std=c++17 -I. -O2 -g -ffp-contract=off -MMD -MP -Wall -Wextra $(if $(WERROR),-Werror) $(filter-out -fsanitize=thread,$(SAN))
+SHIM_CXX = $(CXX) -std=c++17 -I. $(if $(filter-out -fsanitize=thread --coverage,$(SAN)),-O1,-O2) -g -ffp-contract=off -MMD -MP -Wall -Wextra $(if $(WERROR),-Werror) $(filter-out -fsanitize=thread,$(SAN))
 SHIM_CU = $(SHIM_CXX) -x c++ -DGK_HOST -Wno-unknown-pragmas -Wno-maybe-uninitialized $(if $(SAN),,-fsanitize=thread)
 $(BUILD)/shim/%.o: cuda/%.cu
 	@mkdir -p $(@D)

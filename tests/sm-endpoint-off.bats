@@ -52,6 +52,22 @@ cut() { kill -9 "$LOCAL"; wait "$LOCAL" 2>/dev/null || true; }
     gone_from_journal one
 }
 
+@test "a rehearsal ends in the middle of an up: what may exist is taken back for as long as --timeout says, not for the ten minutes of a real account" {
+    serve --fault network:99,CreateEndpoint
+    up one --timeout 1 >out 2>&1 3>&- &
+    local rising=$! rc=0
+    for ((i = 0; i < 200; i++)); do ! grep -q one "$JOURNAL" 2>/dev/null || break; sleep 0.05; done
+    sleep 0.5
+    cut
+    wait "$rising" || rc=$?
+    [ "$rc" = 75 ]              # not 124, the time limit of up()
+    grep -q 'one@us-east-1 may exist: sm-endpoint delete one --region us-east-1 deletes it' out
+    run ! gone_from_journal one
+    restart
+    sm-endpoint delete one
+    gone_from_journal one
+}
+
 @test "the network is cut under a watcher whose guard was killed: it deletes when the account answers again" {
     serve
     guarded one

@@ -39,7 +39,7 @@ struct fiber {
     ucontext_t context;
 #endif
 #ifdef __SANITIZE_ADDRESS__
-    void *fake;
+    void *fake;                         /* kept from block to block: another one each time would take most of the time */
 #endif
     const char *file; int line;         /* where it waits */
     shim_op op;
@@ -93,12 +93,11 @@ void to_fiber(int i)
     __sanitizer_finish_switch_fiber(main_fake, NULL, NULL);
 #endif
 }
-void to_main(bool for_good)
+void to_main()
 {
     fiber &f = fibers[running];
-    (void)for_good;
 #ifdef __SANITIZE_ADDRESS__
-    __sanitizer_start_switch_fiber(for_good ? NULL : &f.fake, main_bottom, main_size);
+    __sanitizer_start_switch_fiber(&f.fake, main_bottom, main_size);
 #endif
 #ifdef __x86_64__
     shim_switch(&f.sp, main_sp);
@@ -113,11 +112,11 @@ void to_main(bool for_good)
 void fiber_main()
 {
 #ifdef __SANITIZE_ADDRESS__
-    __sanitizer_finish_switch_fiber(NULL, &main_bottom, &main_size);
+    __sanitizer_finish_switch_fiber(fibers[running].fake, &main_bottom, &main_size);
 #endif
     entry(entry_kernel, entry_argument);
     fibers[running].at = ENDED;
-    to_main(true);
+    to_main();
     abort();
 }
 
@@ -164,7 +163,7 @@ __attribute__((format(printf, 1, 2))) void fault(const char *format, ...)
 void stop()
 {
     fibers[running].at = ENDED;
-    to_main(true);
+    to_main();
     abort();
 }
 
@@ -176,7 +175,7 @@ void wait(state how, const char *file, int line)
 {
     fiber &f = fibers[running];
     f.at = how, f.file = file, f.line = line;
-    to_main(false);
+    to_main();
 }
 
 /* c += a b over a warp: double sums, rounded once, which is closer than any GPU. */

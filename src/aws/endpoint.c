@@ -17,6 +17,7 @@
 #define CREATE_TRIES 5
 #define CREATE_PAUSE 1.0                /* seconds after the first try, doubled each time */
 #define PATIENCE 600.0                  /* of a watch without any answer */
+#define PATIENCE_HERE 30.0              /* a rehearsal's server that is gone does not come back by waiting, and nothing of it bills */
 #define ERROR_LINES 6
 
 static bool is_here(const struct aws_session *s, const char *region)
@@ -484,7 +485,9 @@ static void take_back(struct rising *r)
             if (!strcmp(list[i].name, r->entry.name) && !strcmp(list[i].region, r->entry.region)) r->entry.through = list[i].through;
         journal_free(list, n);
     }
-    struct teardown t = {.poll = r->d->watch.poll, .patience = PATIENCE, .stop = r->d->watch.stop};
+    const double asked = r->d->watch.timeout > 0 ? r->d->watch.timeout : PATIENCE_HERE;
+    const bool here = is_here(r->s, r->entry.region);
+    struct teardown t = {.poll = r->d->watch.poll, .patience = here ? fmin(asked, PATIENCE_HERE) : PATIENCE, .stop = r->d->watch.stop};
     if (endpoint_teardown(r->s, &r->entry, &t, &fault)) warn_msg("%s", fault.msg);
     else r->begun = false;
 }
