@@ -105,7 +105,7 @@ load refusals
     says '[]' "no JSON object: expected a model's config.json"
     says '.text_config.vocab_size_per_layer_input = 0' "vocab_size_per_layer_input is 0 although"
     says '.text_config.rms_norm_eps = 0' "is out of range"
-    says '.text_config.rope_parameters.full_attention.partial_rotary_factor = 2' "partial_rotary_factor 2: each is above 0, and the last at most 1"
+    says '.text_config.rope_parameters.full_attention.partial_rotary_factor = 2' "partial_rotary_factor 2: expected rope_theta from 1 on, factor above 0, partial_rotary_factor above 0 and at most 1"
     says '.text_config.eos_token_id = -1 | .eos_token_id = -1' "is no token id"
     says '.vision_config.hidden_size = 0' "towers cannot be laid out"
     says '.audio_config.subsampling_conv_channels = 3' "subsampling_conv_channels is no pair"

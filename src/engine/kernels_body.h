@@ -269,23 +269,28 @@ INLINE struct act act_of(const uint8_t *p, size_t cols)
 
 INLINE struct terms terms_at(struct act a, size_t k) { return (struct terms){a.term + 2 * k, a.sum + k / BLOCK}; }
 
-/* x = scale * q. */
+/* x = scale * q; NaN or infinity anywhere makes every product NaN. */
 INLINE void prepare_kind(enum weight_kind kind, const float *x, size_t cols, uint8_t *to)
 {
     const struct act a = act_of(to, cols);
     float *scale = (float *)(uintptr_t)a.scale;
     int32_t *sum = (int32_t *)(uintptr_t)a.sum;
 
+    v16 bad = v_set(0);
+
     if (cols % SEGMENT)
         memset(to, 0, act_bytes(kind, cols));
     for (size_t k = 0; k < cols; k += BLOCK) {
         const v16 u = v_load(x + k), v = v_load(x + k + 16);
+        bad = v_fma(u, v_set(0), v_fma(v, v_set(0), bad));
         const size_t group = k / BLOCK % 16, lane = k / SEGMENT * 16 + 4 * (group % 4) + group / 4;
         const float max = v_most(v_max(v_abs(u), v_abs(v))), inverse = max > 1e-33f ? 32639 / max : 0;      /* the inverse must be finite */
         int8_t *q = (int8_t *)to + k / 128 * 256 + (kind == W_INT4 ? k % 128 / 2 : k % 128 / 64 * 128 + k % 64);
         scale[lane] = inverse > 0 ? max / 32639 : 0;
         sum[lane] = v_split(kind == W_INT4, v_rint(v_mul(u, v_set(inverse))), v_rint(v_mul(v, v_set(inverse))), q) * (kind == W_INT4 ? 8 : 128);
     }
+    if (v_sum(bad) != 0)        /* NaN: no integer says that, a scale does */
+        scale[0] = NAN;
 }
 
 /* In the order in which v_fp8_64 leaves the weights, zeros after the last. */
@@ -1030,7 +1035,7 @@ static void rms(const float *x, const float *w, size_t n, float eps, float *y)
 
 INLINE v16 v_exp(v16 x)
 {
-    x = v_min(v_max(x, v_set(-87.0f)), v_set(88.0f));
+    x = v_min(v_set(88.0f), v_max(v_set(-87.0f), x));       /* in this order a NaN stays one */
     v16 n = v_rint(v_mul(x, v_set(1.44269504f)));
     v16 r = v_fma(n, v_set(-0.693359375f), x);              /* ln 2 in two parts, the first with few bits */
     r = v_fma(n, v_set(2.12194440e-4f), r);

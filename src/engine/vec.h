@@ -130,7 +130,7 @@ INLINE v16 v_int8_sums(int chunks, const uint8_t *w, const struct terms *q)
         t[j] = j < chunks ? int8_chunk(w + 128 * j, q->q + 256 * j) : _mm512_setzero_si512();
     return float_sums(t, _mm512_load_si512(q->sum));
 }
-/* 32 integers q = 256 high + low within -32639..32639, as terms for int4 (even and odd apart) or int8; their sum. */
+/* 32 integers q = 256 high + low within -32639..32639, as terms for int4 (even and odd apart) or int8; their sum.  NaN gives 0. */
 INLINE int32_t v_split(bool int4, v16 a, v16 b, int8_t *q)
 {
     const __m256i lower = _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(a.v)), upper = _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(b.v));
@@ -357,7 +357,7 @@ INLINE v16 v_max(v16 a, v16 b) { LANES(a.f[i] > b.f[i] ? a.f[i] : b.f[i]); }    
 INLINE v16 v_min(v16 a, v16 b) { LANES(a.f[i] < b.f[i] ? a.f[i] : b.f[i]); }
 INLINE v16 v_fma(v16 a, v16 b, v16 c) { LANES(fmaf(a.f[i], b.f[i], c.f[i])); }
 INLINE v16 v_rint(v16 a) { LANES(rintf(a.f[i])); }
-INLINE v16 v_pow2(v16 n) { LANES(f32_from_bits((uint32_t)((int)n.f[i] + 127) << 23)); }
+INLINE v16 v_pow2(v16 n) { LANES(n.f[i] == n.f[i] ? f32_from_bits((uint32_t)((int)n.f[i] + 127) << 23) : n.f[i]); }
 INLINE uint16_t half_at(const uint8_t *p, int i) { uint16_t h; memcpy(&h, p + 2 * i, 2); return h; }
 INLINE v16 v_bf16(const uint8_t *p) { LANES(bf16_to_f32(half_at(p, i))); }
 INLINE v16 v_f16(const uint8_t *p) { LANES(f16_to_f32(half_at(p, i))); }
@@ -438,7 +438,7 @@ INLINE int32_t v_split(bool int4, v16 a, v16 b, int8_t *q)
     v_store(all, a);
     v_store(all + 16, b);
     for (int i = 0; i < 32; i++) {
-        const int n = (int)all[i], high = (n + 128) >> 8;
+        const int n = all[i] == all[i] ? (int)all[i] : 0, high = (n + 128) >> 8;
         int8_t *at = q + (int4 ? i % 2 * 64 + i / 2 : i);
         at[0] = (int8_t)high;
         at[int4 ? 128 : 64] = (int8_t)(n - 256 * high);

@@ -131,7 +131,7 @@ static int read_numerics(struct gemma *g, const struct source *s)
         json_get_real(s->text, "final_logit_softcapping", 0, &g->softcap, s->where, s->e) < 0 ||
         json_get_real(s->text, "query_pre_attn_scalar", 256, &pre_attn, s->where, s->e) < 0)
         return -1;
-    if (!(g->eps > 0) || !(g->softcap >= 0) || !(pre_attn > 0))
+    if (!(g->eps > 0 && g->eps < 1) || !(g->softcap >= 0 && g->softcap <= 1e6) || !(pre_attn > 0 && pre_attn <= 1e6))
         return err_set(s->e, EXIT_DATA, "%s: rms_norm_eps, final_logit_softcapping or query_pre_attn_scalar is out of range", s->where);
     const bool four = g->family == GEMMA_4;
     g->score_scale = four ? 1 : 1 / sqrt(pre_attn);
@@ -317,8 +317,8 @@ static int read_rope_kind(const json_t *fields, struct rope *r, const char *kind
         return err_set(s->e, EXIT_DATA, "%s: partial_rotary_factor is %g: only supported with rope_type proportional", where, r->partial);
     if (!strcmp(type, "default"))
         r->factor = 1;
-    if (!(r->theta > 0) || !(r->factor > 0) || !(r->partial > 0 && r->partial <= 1))
-        return err_set(s->e, EXIT_DATA, "%s: rope_theta %g, factor %g, partial_rotary_factor %g: each is above 0, and the last at most 1", where, r->theta, r->factor, r->partial);
+    if (!(r->theta >= 1) || !(r->factor > 0) || !(r->partial > 0 && r->partial <= 1))
+        return err_set(s->e, EXIT_DATA, "%s: rope_theta %g, factor %g, partial_rotary_factor %g: expected rope_theta from 1 on, factor above 0, partial_rotary_factor above 0 and at most 1", where, r->theta, r->factor, r->partial);
     return 0;
 }
 

@@ -221,6 +221,33 @@ static void functions(const struct kernels *k)
     assert(fabs(ss / 1024 - 1) < 1e-5);
 }
 
+/* A number that is none shows in every output: it is no small one. */
+static void not_a_number(const struct kernels *k)
+{
+    enum { COLS = 704 };
+    float x[COLS], y[ROWS], like[4] = {1, NAN, -1, 2};
+
+    for (size_t bad = 0; bad < COLS; bad += 37)
+        for (int kind = W_F32; kind <= W_FP8; kind++) {
+            struct matrix m = random_matrix((enum weight_kind)kind, COLS, kind == W_INT4 ? COLS / 32 : 1, kind == W_INT4 ? ST_F16 : ST_F32);
+            uint8_t *act = aligned_alloc(64, act_bytes((enum weight_kind)kind, COLS));
+            memset((void *)m.data, 0x33, ROWS * matrix_row_bytes(&m));     /* no weight is 0 */
+            for (size_t i = 0; i < COLS; i++)
+                x[i] = normal();
+            x[bad] = bad % 2 ? NAN : -INFINITY;
+            if (kind >= W_INT4)
+                k->prepare((enum weight_kind)kind, x, COLS, act);
+            k->linear_fast(&m, 0, ROWS, x, COLS, act, 1, &pace, y, ROWS);
+            for (size_t r = 0; r < ROWS; r++)
+                assert(!isfinite(y[r]));
+            free(act);
+            free_matrix(&m);
+        }
+    k->softcap(like, 4, 30);
+    assert(isnan(like[1]) && isfinite(like[0]) && isfinite(like[2]));
+    assert(isnan(k->exp_sum(like, 4, 2)));
+}
+
 /* Attention over two spans against softmax in double; fewer keys: less than is asked for ahead, and no multiple of four. */
 static void attention(const struct kernels *k, int keys, int cut)
 {
@@ -261,6 +288,7 @@ static void other_kernels(const struct kernels *k)
     functions(k);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         attention(k, keys[i][0], keys[i][1]);
+    not_a_number(k);
 }
 
 int main(void)
@@ -282,6 +310,6 @@ int main(void)
         other_kernels(&kernels_avx2);
     if (simd_level() >= SIMD_AVX512)
         other_kernels(&kernels_avx512);
-    puts("gelu, softcap, exp, rms, attention against double");
+    puts("gelu, softcap, exp, rms, attention against double; a NaN shows");
     return 0;
 }
