@@ -163,7 +163,7 @@ load refusals
     refused 64 "--logits and --trace are of prompts: there are none with --bench" gpu-decode --model "$dir" --bench --trace t
     refused 64 "--trace x/../t: the logits go there already: name another file" gpu-decode --model "$dir" --logits "$(mkdir -p x; : >t; echo t)" --trace x/../t
     "$BIN/gpu-decode" -q --device cpu --model "$dir" --logits l <<<'{"prompt_ids":[2]}' | grep -F "id: --logits and --trace name their tensors by it" || FAILED=1
-    refused_stdin <(echo '{}'; head -c 70M /dev/zero) 65 "stdin: line 2: longer than 67108864 bytes" tokenize --model "$dir"
+    refused_stdin <(echo '{}'; head -c 70M /dev/zero) 65 "stdin: line 2: longer than 67108864 bytes: expected JSON Lines, one value a line" tokenize --model "$dir"
     : >key
     refused 65 "holds no API key: one line is expected" gpu-serve --model "$dir" --port 0 --api-key-file key
     none_failed

@@ -508,7 +508,7 @@ refused() {     # TYPE MESSAGE-PATTERN < answer
     [ "$(status own)" = Creating ]
     kill "$LOCAL"
     for ((i = 0; i < 100; i++)); do kill -0 "$LOCAL" 2>/dev/null || break; sleep 0.1; done
-    ! kill -0 "$LOCAL" 2>/dev/null
+    ! kill -0 "$LOCAL" 2>/dev/null || return 1
     LOCAL=
 }
 

@@ -210,6 +210,7 @@ M
     run -0 tabulate --metric kv --where instance=ml.g6.2xlarge "$PUBLISHED"
     [[ $output == *"| emb4 | 3241.0 | 1.27 |"* ]]
     run -1 tabulate --where model=none "$PUBLISHED"
+    [[ $output == *"no result is left after --where"* ]]
     run -64 tabulate --where colour=red "$PUBLISHED"
     run -64 tabulate --metric speed "$PUBLISHED"
     run -64 tabulate --table nothing "$PUBLISHED"
