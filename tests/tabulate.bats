@@ -311,6 +311,9 @@ del(.schema)@schema
 .build = ""@build
 .settings.short_tokens = 1.5@settings.short_tokens
 .settings.long_tokens = 10@settings.long_tokens
+.settings.short_tokens = 9007199254740992@settings.short_tokens
+.weights.bytes_by_class.linear = 9007199254740992@weights.bytes_by_class.linear
+.parallel[1].concurrency = 9007199254740992@parallel[1].concurrency
 del(.settings)@settings
 .short = {}@short
 .long[1].e2e_ms = "900"@long[1].e2e_ms

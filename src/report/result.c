@@ -45,6 +45,8 @@ static int get_string(const struct result *r, const json_t *obj, const char *at,
     return 0;
 }
 
+#define COUNT_MAX (1ll << 40)          /* of tokens and bytes: the sums of all that fit into a file stay within 64 bits */
+
 static int get_count(const struct result *r, const json_t *obj, const char *at, const char *key, long long min, long long *out, struct err *e)
 {
     const json_t *v = json_object_get(obj, key);
@@ -53,6 +55,8 @@ static int get_count(const struct result *r, const json_t *obj, const char *at, 
     snprintf(expected, sizeof expected, "an integer of at least %lld", min);
     if (!json_is_integer(v) || json_integer_value(v) < min)
         return bad_field(r, at, key, expected, v, e);
+    if (json_integer_value(v) > COUNT_MAX)
+        return bad_field(r, at, key, "a count that can be", v, e);
     *out = json_integer_value(v);
     return 0;
 }
@@ -307,7 +311,8 @@ static int read_requests(const struct result *r, const char *at, const json_t *l
             s->failed++;
             continue;
         }
-        if (!json_is_object(q) || !isfinite(sent) || !(e2e > 0) || !json_is_integer(json_object_get(q, "completion_tokens")))
+        const json_t *tokens = json_object_get(q, "completion_tokens");
+        if (!json_is_object(q) || !isfinite(sent) || !(e2e > 0) || !json_is_integer(tokens) || json_integer_value(tokens) < 0 || json_integer_value(tokens) > COUNT_MAX)
             return bad_field(r, inner, "e2e_ms", "a reply with sent_ms, e2e_ms and completion_tokens, or an error", json_object_get(q, "e2e_ms"), e);
         first = fmin(first, start);
         last = fmax(last, sent + e2e);
