@@ -175,7 +175,7 @@ $(BUILD)/tools/%: $(BUILD)/tests/tools/%.o
 # The fault shim is loaded into the programs, sanitized or not; a sanitizer brings its own malloc.
 $(BUILD)/tools/shim.so: tests/faults/shim.c
 	@mkdir -p $(@D)
-	$(CC) -std=c11 $(WARN) $(if $(SAN),-DNO_MALLOC) $(CFLAGS) -shared -fPIC $< -o $@ -ldl
+	$(CC) -std=c11 $(WARN) $(if $(filter-out --coverage,$(SAN)),-DNO_MALLOC) $(CFLAGS) -shared -fPIC $< -o $@ -ldl
 
 .PHONY: test tests-built layers
 ## test: unit tests and all bats suites; T=REGEX picks suites, CONFIG=asan or tsan runs them under a sanitizer, FAULTS_EVERY=1 lets every single call fail
