@@ -186,6 +186,11 @@ refused() {     # TYPE MESSAGE-PATTERN < answer
     sm CreateEndpoint '{"EndpointName":"x","EndpointConfigName":"x"}' | refused ValidationException '^Could not find endpoint configuration'
     sm CreateModel '{"ModelName":"m"}' | refused ValidationException executionRoleArn
     sm CreateEndpointConfig '{"EndpointConfigName":"c","ProductionVariants":[]}' | refused ValidationException productionVariants
+    sm CreateModel "{\"ModelName\":\"m\",\"ExecutionRoleArn\":\"$ROLE\",\"PrimaryContainer\":{\"Image\":\"x\"}}" >/dev/null
+    for count in 0 -1 9223372036854775807 '"2"' 1.5; do
+        sm CreateEndpointConfig "{\"EndpointConfigName\":\"c\",\"ProductionVariants\":[{\"VariantName\":\"V\",\"ModelName\":\"m\",\"InstanceType\":\"ml.g6.xlarge\",\"InitialInstanceCount\":$count}]}" |
+            refused ValidationException initialInstanceCount
+    done
     sm CreateEndpoint 'no JSON' | refused SerializationException .
     sm NoSuchOperation '{}' | refused UnknownOperationException .
     create pools '"InstancePools":[{"InstanceType":"ml.g6.nosuch","Priority":1}]' >/dev/null

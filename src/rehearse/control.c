@@ -10,6 +10,7 @@
 #include "rehearse/instances.h"
 
 #define NAME_MAX_LENGTH 63
+#define INSTANCES_MAX 10000
 #define NAME_PATTERN "[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}"
 
 /* The three kinds of resource, whose calls are alike. */
@@ -262,6 +263,12 @@ static bool variant_right(struct call *c, const json_t *v, size_t n)
     }
     if (!json_object_get(world_table(c->w, c->region, "model"), model)) {
         refuse_missing(c, &MODEL, model);
+        return false;
+    }
+    const json_t *count = json_object_get(v, "InitialInstanceCount");
+    if (count && (!json_is_integer(count) || json_integer_value(count) < 1 || json_integer_value(count) > INSTANCES_MAX)) {
+        call_invalid(c, "1 validation error detected: Value '%lld' at 'productionVariants.%zu.member.initialInstanceCount' failed to satisfy constraint: Member must have value between 1 and %d",
+            (long long)json_integer_value(count), n, INSTANCES_MAX);
         return false;
     }
     if (!pools) return type_right(c, json_field(v, "InstanceType"), n);
