@@ -114,7 +114,8 @@ static void print(const struct choice *c, const struct doc *d)
         doc_html(&out, d);
     else
         doc_markdown(&out, d);
-    fwrite(out.data, 1, out.n, stdout);
+    if (fwrite(out.data, 1, out.n, stdout) != out.n)
+        die_stdout();
     buf_free(&out);
 }
 

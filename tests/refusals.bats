@@ -214,6 +214,7 @@ load refusals
     mkdir none
     refused 66 "none: holds no result: no *.json" tabulate none
     refused 64 "diff: expected two results or directories, found 1" tabulate diff none
+    refused 74 "stdout: write failed: No space left on device" bash -c "'$BIN/tabulate' '$ROOT/data/published' >/dev/full"
     refused 64 "diff: takes --format, --metric, --where and --threshold alone" tabulate diff --table summary a b
     refused 64 "--metric and --table exclude each other" tabulate --metric decode --table summary a
     refused 64 "--baseline ple4: no result is of that build" tabulate --baseline ple4 "$ROOT/data/published/e2b-text.json"
