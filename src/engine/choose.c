@@ -12,7 +12,8 @@ struct chooser {
     struct id_span never;
     const struct kernels *k;
     struct par *par;
-    bool usable;
+    bool fast, bounded;         /* for one token, for several */
+    float *most;                /* [pieces] of one token */
     size_t blocks;
     float *norm;                /* [rows]; NULL until needed */
     float *upper, *lower;       /* [CHOOSE_TOKENS][blocks] */
@@ -20,14 +21,18 @@ struct chooser {
     float slack[CHOOSE_TOKENS], least[CHOOSE_TOKENS];
 };
 
+static size_t pieces(const struct chooser *c) { return (c->head->rows + PIECE_ROWS - 1) / PIECE_ROWS; }
+
 struct chooser *chooser_new(const struct matrix *head, float softcap, bool fast, struct id_span never, const struct kernels *k, struct par *par)
 {
     struct chooser *c = xcalloc(1, sizeof *c);
 
     c->head = head, c->softcap = softcap, c->never = never, c->k = k, c->par = par;
-    c->usable = fast && k->bounds && head->kind == W_INT4 && head->scales * GROUP == head->cols && head->scale_type != ST_F32 && head->rows % BOUND_ROWS == 0 &&
+    c->fast = fast;
+    c->bounded = fast && k->bounds && head->kind == W_INT4 && head->scales * GROUP == head->cols && head->scale_type != ST_F32 && head->rows % BOUND_ROWS == 0 &&
         head->cols <= BOUND_COLS;
     c->blocks = head->rows / BOUND_ROWS;
+    c->most = xcalloc(pieces(c), sizeof *c->most);
     return c;
 }
 
@@ -35,6 +40,7 @@ void chooser_free(struct chooser *c)
 {
     if (!c)
         return;
+    free(c->most);
     free(c->norm);
     free(c->upper);
     free(c->lower);
@@ -45,14 +51,64 @@ void chooser_free(struct chooser *c)
 
 static size_t piece_end(const struct chooser *c, size_t i) { return (i + 1) * PIECE_ROWS < c->head->rows ? (i + 1) * PIECE_ROWS : c->head->rows; }
 
+/* --- one token --- */
+
+struct alone { struct chooser *c; const float *x; const uint8_t *act; const struct pace *pace; };
+
+/* A piece's logits, and -infinity for those never chosen and up to a multiple of 16.  Returns their number. */
+static size_t piece_logits(const struct alone *a, size_t i, float logit[PIECE_ROWS])
+{
+    const struct chooser *c = a->c;
+    const size_t first = i * PIECE_ROWS;
+    size_t n = piece_end(c, i) - first;
+    const struct matrix rows = matrix_rows(c->head, first, n);
+
+    c->k->linear_fast(&rows, 0, n, a->x, c->head->cols, a->act, 1, a->pace, logit, n);
+    if (c->softcap > 0)
+        c->k->softcap(logit, n, c->softcap);
+    for (size_t j = 0; j < c->never.n; j++)
+        if ((size_t)c->never.id[j] / PIECE_ROWS == i && (size_t)c->never.id[j] < c->head->rows)
+            logit[(size_t)c->never.id[j] - first] = -INFINITY;
+    for (; n % 16; n++)
+        logit[n] = -INFINITY;
+    return n;
+}
+
+static void most_of_piece(void *arg, size_t i)
+{
+    const struct alone *a = arg;
+    _Alignas(64) float logit[PIECE_ROWS];
+    const size_t n = piece_logits(a, i, logit);
+
+    a->c->most[i] = a->c->k->most(logit, n);
+}
+
+/* The id is that of the first piece with the largest, which is computed once more. */
+static bool choose_alone(struct alone *a, int *id)
+{
+    const struct chooser *c = a->c;
+    float logit[PIECE_ROWS];
+    size_t best = 0;
+
+    par_for(c->par, pieces(c), most_of_piece, a);
+    for (size_t i = 0; i < pieces(c); i++) {
+        if (isnan(c->most[i]))
+            return false;
+        best = c->most[i] > c->most[best] ? i : best;
+    }
+    const size_t n = piece_logits(a, best, logit);
+    *id = (int)(best * PIECE_ROWS) + sample_largest(logit, n);
+    return c->most[best] > -INFINITY;
+}
+
+/* --- several tokens --- */
+
 static void find_norms(void *arg, size_t i)
 {
     const struct chooser *c = arg;
 
     c->k->norms(c->head, i * PIECE_ROWS, piece_end(c, i), c->norm + i * PIECE_ROWS);
 }
-
-static size_t pieces(const struct chooser *c) { return (c->head->rows + PIECE_ROWS - 1) / PIECE_ROWS; }
 
 static void make_room(struct chooser *c)
 {
@@ -179,7 +235,9 @@ bool choose(struct chooser *c, const float *x, size_t n, const uint8_t *act, con
 {
     struct search s = {.c = c, .act = act, .pace = pace, .id = id};
 
-    if (!c->usable || n < 2)
+    if (n == 1 && c->fast)
+        return choose_alone(&(struct alone){c, x, act, pace}, id);
+    if (!c->bounded)
         return false;
     make_room(c);
     for (size_t t = 0; t < n; t++)

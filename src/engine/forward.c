@@ -639,7 +639,7 @@ static int some_choices(struct forward *f, size_t first, size_t n, struct err *e
     int id[HEAD_TOKENS];
     struct product p = {&f->w->head, f->x + first * f->hidden, f->hidden, n, NULL, 0, NULL};
 
-    if (f->math == MATH_FAST && n > 1)
+    if (f->math == MATH_FAST)
         prepare(f, &p, 1);
     if (f->math != MATH_FAST || !choose(f->chooser, p.x, n, p.act, pace_of(&f->paces, p.w), id))
         return some_logits(f, first, n, e);

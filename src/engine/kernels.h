@@ -86,6 +86,8 @@ struct kernels {
     void (*gelu_mul)(const float *gate, const float *up, size_t n, float *y);
     /* x = cap * tanh(x / cap). */
     void (*softcap)(float *x, size_t n, float cap);
+    /* The largest of x [n], NaN when one is; n a multiple of 16. */
+    float (*most)(const float *x, size_t n);
     /* x = exp(x - max) and their sum. */
     float (*exp_sum)(float *x, size_t n, float max);
     /* Reads n bytes, a multiple of 256, as fast as this level can; the result only keeps the reads alive. */

@@ -1082,6 +1082,22 @@ static void softcap(float *x, size_t n, float cap)
     }
 }
 
+static float most(const float *x, size_t n)
+{
+    v16 largest = v_set(-INFINITY), numbers = v_set(0);
+    float result;
+
+    for (size_t i = 0; i < n; i += 16) {
+        const v16 v = v_load(x + i);
+        largest = v_max(v, largest);
+        numbers = v_fma(v, v_set(0), numbers);
+    }
+    result = v_most(largest);
+    for (size_t i = 0; isnan(v_sum(numbers)) && i < n; i++)     /* a NaN, or only an infinity */
+        result = isnan(x[i]) ? x[i] : result;
+    return result;
+}
+
 static float exp_sum(float *x, size_t n, float max)
 {
     v16 sum = v_set(0), m = v_set(max);
@@ -1277,4 +1293,4 @@ static void rotate(float *x, size_t half, const float *c, const float *s, size_t
     }
 }
 
-const struct kernels KERNELS = {KERNELS_SIMD, linear, linear_judge, prepare, linear_fast, BOUNDS, norms, row, rms, gelu_mul, softcap, exp_sum, read_bytes, attend, rotate};
+const struct kernels KERNELS = {KERNELS_SIMD, linear, linear_judge, prepare, linear_fast, BOUNDS, norms, row, rms, gelu_mul, softcap, most, exp_sum, read_bytes, attend, rotate};

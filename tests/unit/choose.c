@@ -57,7 +57,7 @@ static void same_choice(size_t cols, enum st_dtype type, float size, float softc
         }
         struct chooser *c = chooser_new(&m, softcap, true, (struct id_span){never, leave_out ? 2 : 0}, k, par);
         const bool chose = choose(c, x, n, act, &pace, id);
-        assert(chose == (n > 1 && k->bounds != NULL));
+        assert(chose == (n == 1 || k->bounds != NULL));
         for (size_t t = 0; chose && t < n; t++) {
             k->linear_fast(&m, 0, ROWS, NULL, 0, act + t * bytes, 1, &pace, logits, ROWS);
             if (softcap > 0)
@@ -92,11 +92,50 @@ static void gives_up(void)
     for (size_t t = 0; t < 2; t++)
         k->prepare(W_INT4, x + 64 * t, 64, act + t * act_bytes(W_INT4, 64));
     assert(!choose(c, x, 2, act, &pace, id));
+    assert(choose(c, x, 1, act, &pace, id));
     chooser_free(c);
     par_free(par);
     free(act);
     free((void *)m.data);
     free((void *)m.scale);
+}
+
+/* One token over rows of another kind, whose number is no multiple of anything; a NaN anywhere, and nothing to choose from, are left to all logits. */
+static void alone(void)
+{
+    enum { COLS = 64, N = 1001 };
+    const struct kernels *k = kernels_for(simd_level());
+    const struct pace pace = {2048, 512, false};
+    uint16_t *data = xcalloc(N * COLS + KERNEL_SLACK, sizeof *data);
+    struct matrix m = {.kind = W_BF16, .rows = N, .cols = COLS, .data = (const uint8_t *)data};
+    float x[COLS], *logits = xcalloc(N, sizeof *logits);
+    int none[N], id;
+    struct par *par = par_new(2);
+
+    for (int i = 0; i < N; i++)
+        none[i] = i;
+    for (int round = 0; round < 50; round++) {
+        struct chooser *c = chooser_new(&m, 0, true, (struct id_span){none, (size_t)round}, k, par);
+        for (size_t i = 0; i < N * COLS; i++)
+            data[i] = bf16_from_f32(rnd() % 4 ? normal() : 0);
+        for (size_t i = 0; i < COLS; i++)
+            x[i] = normal();
+        memcpy(data + (N - 1) * COLS, data + (rnd() % N) * COLS, COLS * sizeof *data);
+        k->linear_fast(&m, 0, N, x, COLS, NULL, 1, &pace, logits, N);
+        assert(choose(c, x, 1, NULL, &pace, &id) && id == choose_of_logits(c, logits));
+        data[((size_t)round + rnd() % (size_t)(N - round)) * COLS + rnd() % COLS] = 0x7fc0;
+        assert(!choose(c, x, 1, NULL, &pace, &id));
+        chooser_free(c);
+    }
+    memset(data, 0, N * COLS * sizeof *data);
+    struct chooser *c = chooser_new(&m, 0, true, (struct id_span){none, N}, k, par), *exact = chooser_new(&m, 0, false, (struct id_span){none, 0}, k, par);
+    assert(!choose(c, x, 1, NULL, &pace, &id));
+    assert(!choose(exact, x, 1, NULL, &pace, &id));
+    chooser_free(c);
+    chooser_free(exact);
+    par_free(par);
+    free(logits);
+    free(data);
 }
 
 int main(void)
@@ -110,6 +149,7 @@ int main(void)
         same_choice(cols[i], ST_F16, 1 / 64.0f, 1e6f, false, true);
     }
     gives_up();
+    alone();
     puts("the choice is that of all logits");
     return 0;
 }

@@ -248,6 +248,28 @@ static void not_a_number(const struct kernels *k)
     assert(isnan(k->exp_sum(like, 4, 2)));
 }
 
+/* The largest wherever it is, infinities or not; NaN wherever it is. */
+static void largest(const struct kernels *k)
+{
+    float x[64];
+
+    for (size_t at = 0; at < 64; at++) {
+        for (size_t i = 0; i < 64; i++)
+            x[i] = -1 - fabsf(normal());
+        x[at] = -0.5f;
+        assert(k->most(x, 64) == -0.5f);
+        x[63 - at] = -INFINITY;
+        assert(k->most(x, 64) == (at == 63 - at ? x[at] : -0.5f));
+        x[at] = INFINITY;
+        assert(k->most(x, 64) == INFINITY);
+        x[at] = NAN;
+        assert(isnan(k->most(x, 64)));
+    }
+    for (size_t i = 0; i < 64; i++)
+        x[i] = -INFINITY;
+    assert(k->most(x, 64) == -INFINITY);
+}
+
 /* Attention over two spans against softmax in double; fewer keys: less than is asked for ahead, and no multiple of four. */
 static void attention(const struct kernels *k, int keys, int cut)
 {
@@ -286,6 +308,7 @@ static void other_kernels(const struct kernels *k)
     static const int keys[][2] = {{701, 333}, {1, 1}, {3, 2}, {37, 37}, {256, 5}, {258, 256}, {515, 514}};
 
     functions(k);
+    largest(k);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         attention(k, keys[i][0], keys[i][1]);
     not_a_number(k);
