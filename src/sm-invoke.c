@@ -54,6 +54,8 @@ static void check(const struct load_options *o, const char *endpoint, const char
     if (!o->url == !endpoint) opt_usage(endpoint ? "--url and --endpoint exclude each other" : "--url is missing: give the server's base URL, or --endpoint NAME");
     if (o->url && strncmp(o->url, "http://", 7) && strncmp(o->url, "https://", 8)) opt_usage("--url %s: expected http:// or https://", o->url);
     if (o->url && http_names_user(o->url)) opt_usage("--url: a user or password in it would stand in results: give the server's key by --api-key-file");
+    if (o->rate == 0) opt_usage("--rate 0: nothing would ever start: leave it out, and a request starts when one has ended");
+    if (o->timeout == 0) opt_usage("--timeout 0: every request would be given up at once: name the seconds that one may take");
     if (o->rate > 0 && o->concurrency != 1) opt_usage("--rate and --concurrency exclude each other");
     if (o->poisson && !(o->rate > 0)) opt_usage("--poisson: gives --rate its gaps: name a rate");
     if (endpoint && key_file) opt_usage("--api-key-file: an endpoint takes AWS credentials");
@@ -62,7 +64,7 @@ static void check(const struct load_options *o, const char *endpoint, const char
 int main(int argc, char **argv)
 {
     prog_init(argv[0]);
-    struct load_options o = {.concurrency = 1, .timeout = 600, .tokens_per_second = 25, .seed = 1};
+    struct load_options o = {.concurrency = 1, .rate = -1, .timeout = 600, .tokens_per_second = 25, .seed = 1};
     const char *key_file = NULL, *endpoint = NULL, *profile = NULL;
     const struct opt opts[] = {
         {"url", 0, OPT_STR, &o.url, "URL", "base of the server: http://HOST:PORT; the path follows from each request", 0, 0},

@@ -34,6 +34,8 @@ TABLE
     refused 64 "--url: a user or password in it would stand in results: give the server's key by --api-key-file" sm-invoke --url http://me:s3cret@127.0.0.1:1
     refused 64 "--url x: expected http:// or https://" sm-invoke --url x
     refused 64 "--rate and --concurrency exclude each other" sm-invoke --url http://127.0.0.1:1 --rate 1 --concurrency 2
+    refused 64 "--rate 0: nothing would ever start: leave it out, and a request starts when one has ended" sm-invoke --url http://127.0.0.1:1 --rate 0
+    refused 64 "--timeout 0: every request would be given up at once: name the seconds that one may take" sm-invoke --url http://127.0.0.1:1 --timeout 0
     refused 64 "a_b: no endpoint's name: letters, digits and inner -, at most 63" sm-invoke --endpoint a_b
     refused 64 "nowhere: no region's name: expected one like us-east-2" env AWS_ACCESS_KEY_ID=A AWS_SECRET_ACCESS_KEY=s sm-invoke --endpoint x@nowhere
     FAULTY=sm-invoke fault_says 9 thread 75 "no thread to be had: end some programs and try again" sm-invoke --url http://127.0.0.1:1

@@ -47,7 +47,7 @@ struct load_options {
     const char *url;            /* base */
     const char *authorization;  /* a header line, or NULL */
     long concurrency;
-    double rate;                /* 0 = closed loop */
+    double rate;                /* not above 0: closed loop */
     bool stream;
     double timeout;             /* seconds for a request */
     bool poisson;               /* gaps of the open loop are exponential, from seed */
