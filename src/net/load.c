@@ -639,7 +639,7 @@ static void *writer(void *arg)
  * request at a time waits for nothing of ours; there the scheduler is better left to put a server on this machine beside us, which it does not do for a real-time thread. */
 static void run_first(const struct load_options *o)
 {
-    if (o->concurrency == 1 && o->rate == 0) return;
+    if (o->concurrency == 1 && !(o->rate > 0)) return;
     struct sched_param p = {.sched_priority = sched_get_priority_min(SCHED_RR)};
     pthread_setschedparam(pthread_self(), SCHED_RR, &p);        /* not permitted to most users: then not */
 }
