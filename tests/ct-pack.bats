@@ -265,6 +265,27 @@ END
     cmp b/model.safetensors 'a b/c d/model.safetensors'
 }
 
+@test "an OUT that another run made meanwhile is left alone, and the message says so" {
+    stream e2b-nano linears >s
+    for other in directory file; do
+        rm -rf b fed
+        mkfifo fed
+        "$BIN/ct-pack" -o b <fed 2>err 3>&- &
+        exec 4>fed
+        head -c 100000 s >&4
+        until [ -n "$(find . -mindepth 1 -maxdepth 1 -type d)" ]; do sleep 0.01; done
+        if [ $other = file ]; then echo theirs >b; else mkdir b; echo theirs >b/config.json; fi
+        tail -c +100001 s >&4
+        exec 4>&-
+        status=0
+        wait $! || status=$?
+        [ "$status" -eq 64 ]
+        [ "$(cat err)" = "ct-pack: b: appeared while this was written, by another run: remove it or name another" ]
+        [ "$(cat b/config.json 2>&- || cat b)" = theirs ]
+        only_holds . b s fed err
+    done
+}
+
 @test "the same bytes with any number of threads, from a pipe, a file or zstd" {
     stream e2b-nano >s
     "$BIN/ct-pack" --linears int8 -j 1 -o a <s

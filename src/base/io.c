@@ -749,17 +749,28 @@ static void outdir_free(struct outdir *d)
     free(d);
 }
 
+/* The finished directory gets its name, unless something else has by now. */
+static int rename_finished(struct outdir *d, struct err *e)
+{
+    if (rename(d->tmp, d->final) == 0)
+        return 0;
+    if (errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR)
+        return err_set(e, EXIT_USAGE, "%s: appeared while this was written, by another run: remove it or name another", d->final);
+    return err_errno(e, EXIT_IO, "%s: cannot rename the finished directory", d->final);
+}
+
 /* The new directory gets the old one's place; where the file system cannot exchange two names, the old one steps aside first, under the name `aside`.  Where the old one lies then. */
 static const char *swap(struct outdir *d, const char *aside, struct err *e)
 {
     if (exchange(d->tmp, d->final))
         return d->tmp;
-    bool moved = (errno == EINVAL || errno == ENOSYS) && rename(d->final, aside) == 0;
-    if (moved && rename(d->tmp, d->final) == 0)
-        return aside;
-    err_errno(e, EXIT_IO, "%s: cannot rename the finished directory", d->final);
-    if (moved)
+    if ((errno == EINVAL || errno == ENOSYS) && rename(d->final, aside) == 0) {
+        if (rename_finished(d, e) == 0)
+            return aside;
         (void)rename(aside, d->final);
+        return NULL;
+    }
+    err_errno(e, EXIT_IO, "%s: cannot rename the finished directory", d->final);
     return NULL;
 }
 
@@ -786,8 +797,8 @@ static int appear(struct outdir *d, int dir, const char *aside, const char **old
         return bad;
     if (d->replace)
         bad = (*old = swap(d, aside, e)) ? 0 : -1;
-    else if (rename(d->tmp, d->final) != 0)
-        bad = err_errno(e, EXIT_IO, "%s: cannot rename the finished directory", d->final);
+    else
+        bad = rename_finished(d, e);
     if (!bad && (bad = sync_parent(dir, d->final, e)) != 0)
         swap_back(d, *old);
     return bad;
