@@ -41,6 +41,16 @@ stream_options: expected an object <- {"prompt":"x","stream_options":1}
 stream_options: only allowed when stream is true <- {"prompt":"x","stream_options":{}}
 prompt: is empty <- {"prompt":[]}
 prompt: is missing <- {}
+prompt[0]: a token's id is expected, a whole number <- {"prompt":[-1]}
+prompt[1]: a token's id is expected, a whole number <- {"prompt":[2,"x"]}
+prompt: token 99999 (number 1) is not in the model's table <- {"prompt":[2,99999]}
+prompt[1][0]: a token's id is expected, a whole number <- {"prompt":[[2],[-1]]}
+prompt[1]: token 99999 (number 0) is not in the model's table <- {"prompt":[[2],[99999]],"n":2}
+prompt[1]: empty <- {"prompt":[[2],[]]}
+prompt[1]: not a string or a list of token ids <- {"prompt":[[2],3]}
+prompt[0]: expected a string or token ids, found a list of strings <- {"prompt":[["x"]]}
+prompt: exactly one of messages, prompt and prompt_ids is needed <- {"prompt":[2],"prompt_ids":[2]}
+prompt_ids[0]: a token's id is expected, a whole number <- {"prompt_ids":[-1]}
 n: expected 1 to 64, found 0 <- {"prompt":"x","n":0}
 n: 2 prompts of 64 choices: at most 64 in all <- {"prompt":["x","y"],"n":64}
 body: expected a JSON object <- []

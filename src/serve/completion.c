@@ -84,25 +84,38 @@ static int own_fields(struct completion *c, const json_t *body, struct err *e)
     return stream_fields(c, body, e);
 }
 
-/* A completion's `prompt` may be one string or list of ids, or a list of them.  New references to bodies with one prompt each. */
+/* A completion's `prompt` may be one string or list of ids, or a list of them. */
+static bool has_many(const json_t *body)
+{
+    const json_t *first = json_array_get(json_object_get(body, "prompt"), 0);
+    return json_is_string(first) || json_is_array(first);
+}
+
+/* New references to bodies with one prompt each. */
 static int split_prompts(const json_t *body, json_t **one, size_t *n, struct err *e)
 {
-    const json_t *prompt = json_object_get(body, "prompt"), *first = json_array_get(prompt, 0);
-    bool many = json_is_string(first) || json_is_array(first);
+    const json_t *prompt = json_object_get(body, "prompt");
+    bool many = has_many(body);
     *n = many ? json_array_size(prompt) : 1;
     if (*n > API_CHOICES_MAX) return err_set(e, EXIT_DATA, "prompt: %zu prompts: at most %d", *n, API_CHOICES_MAX);
-    if (json_is_array(prompt) && !first) return err_set(e, EXIT_DATA, "prompt: is empty");
+    if (json_is_array(prompt) && json_array_size(prompt) == 0) return err_set(e, EXIT_DATA, "prompt: is empty");
+    for (size_t i = 0; many && i < *n; i++)     /* ["x"] is a prompt, [["x"]] is none */
+        if (json_is_string(json_array_get(json_array_get(prompt, i), 0)))
+            return err_set(e, EXIT_DATA, "prompt[%zu]: expected a string or token ids, found a list of strings", i);
     for (size_t i = 0; i < *n; i++) {
-        json_t *p = many ? json_array_get(prompt, i) : (json_t *)prompt;
         one[i] = json_copy((json_t *)body);
-        if (json_is_array(p)) {         /* ids */
-            json_object_set(one[i], "prompt_ids", p);
-            json_object_del(one[i], "prompt");
-        } else if (p) {
-            json_object_set(one[i], "prompt", p);
-        }
+        if (many) json_object_set(one[i], "prompt", json_array_get(prompt, i));
     }
     return 0;
+}
+
+/* What is wrong with one prompt of many is wrong with prompt[i]. */
+static int name_prompt(size_t i, struct err *e)
+{
+    if (strncmp(e->msg, "prompt", 6) || (e->msg[6] != ':' && e->msg[6] != '[')) return -1;
+    struct err whole = *e;
+    *e = (struct err){0};
+    return err_set(e, whole.code, "prompt[%zu]%s", i, whole.msg + 6);
 }
 
 /* n requests with the same prompt differ by their seeds. */
@@ -119,6 +132,7 @@ static int parse_all(struct completion *c, const json_t *body, struct request **
         rc = request_parse(&r[i], c->ctx.en, one[i / c->per_prompt], e);
         if (!rc) r[i].seed += i % c->per_prompt;
         if (!rc) done++;
+        else if (has_many(body)) rc = name_prompt(i / c->per_prompt, e);
     }
     for (size_t i = 0; i < prompts; i++) json_decref(one[i]);
     for (size_t i = 0; rc && i < done; i++) request_free(&r[i]);
