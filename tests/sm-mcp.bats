@@ -237,7 +237,7 @@ publish {"build":"b","place":"ftp://x","confirm":true}
 measure {"build":"b","url":"http://h","model":"m","label":"b","result":"wrong"}
 delete {"name":"a","confirm":"yes"}
 F
-    jq -c '.env = ["HF_TOKEN=hf_secret"] | .confirm = true' <<<"$UP" | sed 's/^/up /' >>wrong
+    for name in HF_TOKEN hf_token Db_Password; do jq -c --arg n $name '.env = ["\($n)=hf_secret"] | .confirm = true' <<<"$UP" | sed 's/^/up /' >>wrong; done
     jq -c '.env = ["AWS_SECRET_ACCESS_KEY"] | .confirm = true' <<<"$UP" | sed 's/^/up /' >>wrong
     for v in 2025-06-18 2025-11-25; do
         rm -f in
@@ -248,7 +248,7 @@ F
             call $i "$tool" "$arguments"
             if [ $v = 2025-06-18 ]; then answer $i | holds '.error.code == -32602'; else answer $i | holds '.result.isError'; fi
         done <wrong
-        [ $i -eq 30 ]
+        [ $i -eq 32 ]
         end
     done
     [ ! -e calls.log ]

@@ -1,5 +1,6 @@
 #include "mcp/tools.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <regex.h>
 #include <stdlib.h>
@@ -194,10 +195,13 @@ static int check_up(const json_t *args, struct err *e)
     json_array_foreach(json_object_get(args, "env"), i, v) {
         const char *text = json_string_value(v), *equals = strchr(text, '=');
         char *name = xstrndup(text, equals ? (size_t)(equals - text) : strlen(text));
+        char *upper = xstrdup(name);
+        for (char *s = upper; *s; s++) *s = (char)toupper((unsigned char)*s);
         bool ours = !strncmp(name, "AWS_", 4), secret = false;
-        for (size_t k = 0; equals && k < sizeof SECRETS / sizeof *SECRETS; k++) secret = secret || strstr(name, SECRETS[k]);
+        for (size_t k = 0; equals && k < sizeof SECRETS / sizeof *SECRETS; k++) secret = secret || strstr(upper, SECRETS[k]);
         if (ours) err_set(e, EXIT_DATA, "env: %s: AWS's own variables stay here", name);
         else if (secret) err_set(e, EXIT_DATA, "env: %s: a secret: give its name alone, and set it where this server starts", name);
+        free(upper);
         free(name);
         if (ours || secret) return -1;
     }
