@@ -41,12 +41,16 @@ SWEEP_PROGRAMS := st-extract q4-regrid emb-untie ct-pack ct-check gpu-decode gpu
 # Not every script in pipelines/ makes a build.
 RECIPES := $(filter-out chain measure pair report publish status card slurm,$(notdir $(shell find $(HERE)/pipelines -maxdepth 1 -type f -perm -u+x)))
 TARGETS := $(notdir $(wildcard $(HERE)/pipelines/targets/*))
+KNOWN := $(filter $(RECIPES),$(BUILDS))
+UNKNOWN := $(firstword $(filter-out $(RECIPES),$(BUILDS)))
+# A value as one word of the shell, whatever it holds.
+quoted = '$(subst ','\'',$1)'
 # Shell text, expanded when a recipe runs: st-synth is built by then.  Another st-synth may make another model: another directory.
 SWEEP_MODEL = $${MODEL:-$$OUT/source/$$(sha256sum <"$(BIN)/st-synth" | cut -c 1-16)/e2b-nano}
 
-.PHONY: sweep sweep-source $(BUILDS:%=sweep-%)
+.PHONY: sweep sweep-source $(KNOWN:%=sweep-%)
 ## sweep: repack, check, serve and measure builds, print the table; MODEL=DIR BUILDS="text emb4" TARGET=local
-sweep: $(BUILDS:%=sweep-%)
+sweep: $(if $(BUILDS),sweep-source) $(KNOWN:%=sweep-%)
 	@if [ -z "$(strip $(BUILDS))" ]; then echo "sweep: BUILDS is empty: there are: $(sort $(RECIPES))" >&2; exit 64; fi
 	@. "$(HERE)/pipelines/model.bash"; dir=$$OUT/$$(model_label "$(SWEEP_MODEL)"); done=(); failed=; as=; \
 	if [ -n "$$SERVER" ]; then as=@$$($(HERE)/pipelines/targets/server name); fi; \
@@ -63,21 +67,20 @@ sweep: $(BUILDS:%=sweep-%)
 # The dash: the others go on.  pdeathsig: a chain ends, and stops its server, also when make is killed outright; that needs make as
 # its parent, so the shell is replaced.
 ifeq ($(RUN),slurm)
-$(BUILDS:%=sweep-%): sweep-jobs
+$(KNOWN:%=sweep-%): sweep-jobs
 .PHONY: sweep-jobs
 sweep-jobs: sweep-source
 	-@exec setpriv --pdeathsig TERM -- env Q4BIN="$(abspath $(BIN))" $(HERE)/pipelines/slurm "$(SWEEP_MODEL)" $(BUILDS)
 else
-$(BUILDS:%=sweep-%): sweep-%: sweep-source
+$(KNOWN:%=sweep-%): sweep-%: sweep-source
 	-@exec setpriv --pdeathsig TERM -- env Q4BIN="$(abspath $(BIN))" $(HERE)/pipelines/chain "$(SWEEP_MODEL)" $*
 endif
 
 sweep-source: $(SWEEP_PROGRAMS:%=$(BIN)/%) $(if $(MODEL),,$(BIN)/st-synth)
-	@for build in $(BUILDS); do case " $(RECIPES) " in *" $$build "*) ;; *) \
-	    echo "sweep: no build $$build: there are: $(sort $(RECIPES))" >&2; exit 64 ;; esac; done
-	@case " $(TARGETS) " in *" $(TARGET) "*) ;; *) echo "sweep: no target $(TARGET): there are: $(sort $(TARGETS))" >&2; exit 64 ;; esac
-	@if [ "$(TARGET)" = sagemaker ] && [ -z "$$SERVER" ]; then $(HERE)/pipelines/targets/sagemaker ready; fi
-	@case "$(RUN)" in '' | slurm) ;; *) echo "sweep: RUN=$(RUN): expected slurm, or nothing for this machine" >&2; exit 64 ;; esac
+	@$(if $(UNKNOWN),printf 'sweep: no build %s: there are: %s\n' $(call quoted,$(UNKNOWN)) "$(sort $(RECIPES))" >&2; exit 64)
+	@case " $(TARGETS) " in *" $$TARGET "*) ;; *) echo "sweep: no target $$TARGET: there are: $(sort $(TARGETS))" >&2; exit 64 ;; esac
+	@if [ "$$TARGET" = sagemaker ] && [ -z "$$SERVER" ]; then $(HERE)/pipelines/targets/sagemaker ready; fi
+	@run=$(call quoted,$(RUN)); case $$run in '' | slurm) ;; *) echo "sweep: RUN=$$run: expected slurm, or nothing for this machine" >&2; exit 64 ;; esac
 	@. "$(HERE)/pipelines/model.bash"; model="$(SWEEP_MODEL)"; if ! model_is_remote "$$model" && [ ! -e "$$model" ]; then \
 	    if [ -n "$$MODEL" ]; then echo "sweep: $$model: no such checkpoint" >&2; exit 66; fi; \
 	    parent=$$(dirname "$$model"); mkdir -p "$$parent" || { echo "sweep: OUT=$$OUT: nothing can be made there: name another directory" >&2; exit 74; }; exec 9>"$$parent/.lock"; flock 9; \

@@ -260,6 +260,14 @@ F
 @test "what does not exist is said before anything is done" {
     run -2 make sweep BUILDS='text nonesuch'
     [[ $output == *"no build nonesuch: there are: emb4 ple4 text"* ]]
+    for odd in 'a;b' 'te%t' % 'a:b' "a'b" 'a"b' 'a|b' 'a`b' 'a\b' '(' '*' '$$x' 'a,b' 'a=b' '--x'; do
+        run -2 make sweep BUILDS="text $odd"
+        [[ $output == *"sweep: no build ${odd/'$$'/$}: there are: emb4 ple4 text"*"Error 64"* ]] || { echo "BUILDS=$odd: $output"; false; }
+        run -2 make sweep TARGET="$odd"
+        [[ $output == *"sweep: no target ${odd/'$$'/$}: there are: local server"*"Error 64"* ]] || { echo "TARGET=$odd: $output"; false; }
+        run -2 make sweep RUN="$odd"
+        [[ $output == *"sweep: RUN=${odd/'$$'/$}: expected slurm"*"Error 64"* ]] || { echo "RUN=$odd: $output"; false; }
+    done
     run -2 make sweep TARGET=moon
     [[ $output == *"no target moon: there are: local server"* ]]
     run -2 make sweep MODEL=nowhere
