@@ -4,8 +4,8 @@
 #     tests/soak.sh [SECONDS] [MODEL_DIR]     default 600 s of 16 streams on a nano E2B, with 200 idle connections and clients that leave in the middle beside them
 #
 # Says every 10 s what the server holds.  Exits 1 when its resident memory grew by more than 4 MiB after the first fifth of the time (a sequence's K/V is given back, so
-# nothing may grow), when an answer differs from gpu-decode's, when a request failed, or when more than 16 requests that came later had their first token earlier (how long
-# one waits says as much of the machine).
+# nothing may grow), when an answer differs from gpu-decode's, when a request failed, when a stream waited for its first token ten times as long as the median (which needs a
+# machine that does nothing else), or when more than 16 requests that came later had theirs earlier.
 set -euo pipefail
 export LC_ALL=C.UTF-8
 
@@ -58,4 +58,5 @@ rc=0
 wait $server || rc=$?
 [ "$rc" = 0 ] || { echo "soak: the server ended with $rc" >&2; exit 1; }
 [ "$last" -le $((warm + 4096)) ] || { echo "soak: the server grew by $((last - warm)) KiB" >&2; exit 1; }
-jq -e '.overtaken_at_most <= 16' "$work/summary" >/dev/null || { echo "soak: a stream was starved" >&2; exit 1; }
+jq -e '.overtaken_at_most <= 16' "$work/summary" >/dev/null || { echo "soak: a stream was starved: too many went before it" >&2; exit 1; }
+jq -e '.ttft_ms | .most < 10 * .median' "$work/summary" >/dev/null || { echo "soak: a stream was starved: it waited ten times the median" >&2; exit 1; }

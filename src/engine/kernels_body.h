@@ -275,7 +275,6 @@ INLINE void prepare_kind(enum weight_kind kind, const float *x, size_t cols, uin
     const struct act a = act_of(to, cols);
     float *scale = (float *)(uintptr_t)a.scale;
     int32_t *sum = (int32_t *)(uintptr_t)a.sum;
-
     v16 bad = v_set(0);
 
     if (cols % SEGMENT)

@@ -50,14 +50,14 @@ static int get_string(const struct result *r, const json_t *obj, const char *at,
 static int get_count(const struct result *r, const json_t *obj, const char *at, const char *key, long long min, long long *out, struct err *e)
 {
     const json_t *v = json_object_get(obj, key);
+    const json_int_t x = json_integer_value(v);
+    const bool large = x > COUNT_MAX;
     char expected[60];
 
-    snprintf(expected, sizeof expected, "an integer of at least %lld", min);
-    if (!json_is_integer(v) || json_integer_value(v) < min)
+    snprintf(expected, sizeof expected, "an integer of at %s %lld", large ? "most" : "least", large ? COUNT_MAX : min);
+    if (!json_is_integer(v) || x < min || large)
         return bad_field(r, at, key, expected, v, e);
-    if (json_integer_value(v) > COUNT_MAX)
-        return bad_field(r, at, key, "a count that can be", v, e);
-    *out = json_integer_value(v);
+    *out = x;
     return 0;
 }
 
