@@ -102,6 +102,7 @@ GK_DEVICE void let_next_start()
 /* What other blocks wrote: from the second cache. */
 GK_DEVICE float4 load_l2(const float *p) { return __ldcg((const float4 *)p); }
 GK_DEVICE float2 load_l2_pair(const float *p) { return __ldcg((const float2 *)p); }
+GK_DEVICE long long cycles_now() { return clock64(); }
 #endif
 
 GK_DEVICE float bf16_value(uint32_t bits) { return __uint_as_float(bits << 16); }

@@ -13,7 +13,7 @@
 #include "cuda/kernels.h"
 
 struct device;
-struct device_facts { const char *kind; char name[128]; uint64_t memory; int sms; };    /* kind: "cuda", "host-shim" */
+struct device_facts { const char *kind; char name[128]; uint64_t memory, l2; int sms; };        /* kind: "cuda", "host-shim"; l2: bytes of the second cache */
 
 struct device *device_open(struct err *e) MUST_CHECK;
 void device_close(struct device *d);                    /* NULL is fine */

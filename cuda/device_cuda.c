@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct device_graph { cudaGraphExec_t exec; uint64_t launches; struct device_graph *next; };
 struct held { void *p; enum { ON_DEVICE, PINNED, MAPPED } how; };
@@ -24,7 +25,19 @@ static int failed(cudaError_t code, const char *what, struct err *e)
     return err_set(e, code == cudaErrorMemoryAllocation ? EXIT_TEMPFAIL : EXIT_UNAVAILABLE, "the GPU: %s: %s", what, cudaGetErrorString(code));
 }
 
+#define PAUSE_CYCLES 60000      /* some 30 us */
+
 #define TRY(call, what) do { const cudaError_t try_code = (call); if (try_code != cudaSuccess) return failed(try_code, what, e); } while (0)
+
+static int too_old(struct err *e)
+{
+    int driver = 0, runtime = 0;
+
+    (void)cudaDriverGetVersion(&driver);
+    (void)cudaRuntimeGetVersion(&runtime);
+    return err_set(e, EXIT_UNAVAILABLE, "the driver is one for CUDA %d.%d, and this was built with %d.%d: install a newer driver, build with an older toolkit, or use --device cpu",
+        driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+}
 
 static int find(struct device *d, struct err *e)
 {
@@ -36,13 +49,15 @@ static int find(struct device *d, struct err *e)
         return err_set(e, EXIT_UNAVAILABLE, "no GPU is here (no driver: libcuda.so.1 is not installed): use --device cpu");
     const cudaError_t code = cudaGetDeviceCount(&n);
 
+    if (code == cudaErrorInsufficientDriver)
+        return too_old(e);
     if (code != cudaSuccess || n == 0)
         return err_set(e, EXIT_UNAVAILABLE, "no GPU is here (%s): use --device cpu", code == cudaSuccess ? "the driver lists none" : cudaGetErrorString(code));
     TRY(cudaSetDevice(0), "cannot be used");
     TRY(cudaGetDeviceProperties(&p, 0), "does not say what it is");
     if (10 * p.major + p.minor < 75)
         return err_set(e, EXIT_UNAVAILABLE, "%s has compute capability %d.%d: the kernels need 7.5: use --device cpu", p.name, p.major, p.minor);
-    d->facts = (struct device_facts){.kind = "cuda", .memory = p.totalGlobalMem, .sms = p.multiProcessorCount};
+    d->facts = (struct device_facts){.kind = "cuda", .memory = p.totalGlobalMem, .l2 = p.l2CacheSize > 0 ? (uint64_t)p.l2CacheSize : 0, .sms = p.multiProcessorCount};
     memcpy(d->facts.name, p.name, sizeof d->facts.name - 1);
     TRY(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "no stream");
     for (int i = 0; i < DEVICE_LANES; i++)
@@ -144,7 +159,7 @@ void *device_pinned(struct device *d, size_t bytes, struct err *e)
 
 const void *device_map(struct device *d, const void *host, size_t bytes, struct err *e)
 {
-    const uintptr_t page = 4096, from = (uintptr_t)host / page * page, to = ((uintptr_t)host + bytes + page - 1) / page * page;
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)host / page * page, to = ((uintptr_t)host + bytes + page - 1) / page * page;
     void *at = NULL;
     cudaError_t code = cudaHostRegister((void *)from, to - from, cudaHostRegisterMapped);
 
@@ -209,8 +224,13 @@ int device_timed(struct device *d, const struct gk_launch *l, double *us, struct
     for (int i = 0; i < 2; i++)
         if (!d->event[i])
             TRY(cudaEventCreate(&d->event[i]), "no event");
-    d->after_kernel = false;
+    /* The GPU waits until all is enqueued: else the host's time would be measured, which is more than most kernels take. */
+    struct gk_launch pause = {.kernel = GK_PAUSE, .grid = {1, 1, 1}, .label = "pause", .a.pause = {PAUSE_CYCLES}};
+    const char *words = gk_cuda_launch(&pause, d->stream, 0);
+    if (words)
+        return err_set(e, EXIT_UNAVAILABLE, "the GPU: kernel %s: %s", pause.label, words);
     TRY(cudaEventRecord(d->event[0], d->stream), "no time");
+    d->after_kernel = false;
     if (device_launch(d, l, e))
         return -1;
     TRY(cudaEventRecord(d->event[1], d->stream), "no time");
@@ -237,7 +257,7 @@ struct device_graph *device_recorded(struct device *d, struct err *e)
 
     d->recording = false;
     if (code == cudaSuccess)
-        code = cudaGraphInstantiate(&g->exec, graph, 0);
+        code = cudaGraphInstantiateWithFlags(&g->exec, graph, 0);
     if (graph)
         cudaGraphDestroy(graph);
     if (code != cudaSuccess) {

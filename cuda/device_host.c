@@ -30,7 +30,7 @@ struct device *device_open(struct err *e)
     struct device *d = xcalloc(1, sizeof *d);
 
     (void)e;
-    d->facts = (struct device_facts){.kind = "host-shim", .name = "CUDA kernels on the CPU", .memory = ROOM, .sms = 4};
+    d->facts = (struct device_facts){.kind = "host-shim", .name = "CUDA kernels on the CPU", .memory = ROOM, .l2 = (uint64_t)48 << 20, .sms = 4};
     return d;
 }
 

@@ -1,8 +1,9 @@
-/* What stands at a token's beginning and end: gathered rows, prepared vectors; and the plain read that bandwidth is measured against.
+/* What stands at a token's beginning and end: gathered rows, prepared vectors; and the plain read that bandwidth is measured against, and a pause.
  *
  * gate: embed registers 64 blocks 4 shared 64
  * gate: prepare registers 64 blocks 4 shared 64
  * gate: read registers 64 blocks 4 shared 0
+ * gate: pause registers 64 blocks 4 shared 0
  */
 #include "cuda/finish.cuh"
 #include "cuda/table.cuh"
@@ -67,8 +68,16 @@ __global__ void __launch_bounds__(GK_THREADS, 4) read(const __grid_constant__ st
     atomicXor(a.sink, all);
 }
 
+__global__ void __launch_bounds__(GK_THREADS, 4) pause(const __grid_constant__ struct gk_pause a)
+{
+    const long long from = cycles_now();
+    while (cycles_now() - from < a.cycles)
+        ;
+}
+
 }  // namespace
 
 const void *gk_embed_kernel() { return (const void *)embed; }
 const void *gk_prepare_kernel() { return (const void *)prepare; }
 const void *gk_read_kernel() { return (const void *)read; }
+const void *gk_pause_kernel() { return (const void *)pause; }

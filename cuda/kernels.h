@@ -202,9 +202,12 @@ struct gk_prepare { int tokens, n; float eps; const float *h; const int *from; s
 /* Plain read of n bytes, a multiple of 16: what bandwidth is measured against.  *sink ^= all words. */
 struct gk_read { const void *p; uint64_t bytes; unsigned *sink; };
 
+/* Nothing, for some cycles of the multiprocessors' clock: until what is to be timed has all been enqueued. */
+struct gk_pause { int64_t cycles; };
+
 /* --- a launch ---------------------------------------------------------------------------------------------------------- */
 
-enum gk_kernel { GK_LINEAR, GK_FINISH, GK_ATTEND, GK_EMBED, GK_PREPARE, GK_READ };
+enum gk_kernel { GK_LINEAR, GK_FINISH, GK_ATTEND, GK_EMBED, GK_PREPARE, GK_READ, GK_PAUSE };
 
 struct gk_launch {
     enum gk_kernel kernel;
@@ -212,7 +215,7 @@ struct gk_launch {
     unsigned shared;            /* bytes of dynamic shared memory; filled by gk_shape() */
     uint64_t bytes;             /* weights and K/V read: for the builder's predictions, filled by it */
     const char *label;
-    union { struct gk_linear linear; struct gk_attend attend; struct gk_embed embed; struct gk_prepare prepare; struct gk_read read; } a;   /* GK_FINISH: linear's */
+    union { struct gk_linear linear; struct gk_attend attend; struct gk_embed embed; struct gk_prepare prepare; struct gk_read read; struct gk_pause pause; } a;   /* GK_FINISH: linear's */
 };
 
 struct gk_device { int sms; };

@@ -20,6 +20,7 @@ static const void *kernel_of(const struct gk_launch *l, const void **argument)
     case GK_ATTEND: *argument = &l->a.attend; return gk_attend_kernel();
     case GK_EMBED: *argument = &l->a.embed; return gk_embed_kernel();
     case GK_PREPARE: *argument = &l->a.prepare; return gk_prepare_kernel();
+    case GK_PAUSE: *argument = &l->a.pause; return gk_pause_kernel();
     default: *argument = &l->a.read; return gk_read_kernel();
     }
 }
@@ -28,6 +29,7 @@ const char *gk_cuda_load(const struct gk_launch *l)
 {
     const void *argument;
     cudaFuncAttributes f = {};
+    (void)starts_early();               /* asks for a kernel of its own, which may not happen while a graph is recorded */
     const cudaError_t e = cudaFuncGetAttributes(&f, kernel_of(l, &argument));
 
     return e == cudaSuccess ? nullptr : cudaGetErrorString(e);

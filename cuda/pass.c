@@ -282,9 +282,17 @@ struct params params_of(const struct passes *p, int tokens, enum pass_reach reac
     return o;
 }
 
+/* Two are asked for at a time, which with what is being read must stay until it is: a third of the cache at most (an L4 has 48 MiB, a T4 4). */
+static uint64_t ahead_room(uint64_t l2)
+{
+    const uint64_t most = (uint64_t)8 << 20;
+
+    return l2 / 6 < most ? l2 / 6 / 128 * 128 : most;
+}
+
 int passes_init(struct passes *p, struct device *d, const struct gemma *g, const struct weights *w, bool exact, bool ple_on_device, struct err *e)
 {
-    *p = (struct passes){.g = g, .w = *w, .device = d, .exact = exact, .shape = {device_facts(d)->sms}};
+    *p = (struct passes){.g = g, .w = *w, .device = d, .exact = exact, .shape = {device_facts(d)->sms}, .ahead = ahead_room(device_facts(d)->l2)};
     for (int i = 0; i < g->layers; i++) {
         const struct layer_weights *l = &w->layer[i];
         if (check_experts(p, i, e))
@@ -386,12 +394,12 @@ static void give(struct gk_launch *l, struct gk_out out)
     r->out[r->outs++] = out;
 }
 
-/* Into the second cache while there is little else to read, up to what leaves room for more. */
-static struct gk_ahead ahead_of(const struct matrix *w)
+/* Into the second cache while there is little else to read. */
+static struct gk_ahead ahead_of(const struct making *m, const struct matrix *w)
 {
-    const uint64_t most = (uint64_t)8 << 20, bytes = w->rows * matrix_row_bytes(w);
+    const uint64_t bytes = w->rows * matrix_row_bytes(w);
 
-    return (struct gk_ahead){w->data, (uint32_t)(bytes < most ? bytes : most)};
+    return (struct gk_ahead){w->data, (uint32_t)(bytes < m->p->ahead ? bytes : m->p->ahead)};
 }
 
 static void embed(struct making *m)
@@ -498,7 +506,7 @@ static void attention(struct making *m)
 
     l.a.attend = (struct gk_attend){.tokens = m->tokens, .heads = p->g->heads, .kv_heads = g->kv_heads, .head_dim = g->head_dim, .window = g->full ? 0 : p->g->window,
         .scale = (float)p->g->score_scale, .q = q->x, .ldq = 2 * gk_padded(q->n), .cache = cache_of(m), .token = tokens_of(m), .splits = splits_of(p, m->layer, m->tokens),
-        .partial = p->partial, .count = p->count, .out = {att->x, 2 * gk_padded(att->n), order_of(&w->o), 1, NULL}, .ahead = {ahead_of(&w->o), ahead_of(&w->gate)}};
+        .partial = p->partial, .count = p->count, .out = {att->x, 2 * gk_padded(att->n), order_of(&w->o), 1, NULL}, .ahead = {ahead_of(m, &w->o), ahead_of(m, &w->gate)}};
     add(m, &l);
 }
 
@@ -634,7 +642,7 @@ static void ple_gate(struct making *m)
     l.a.linear.act_n = p->g->ple;
     l.a.linear.by = p->ple + (size_t)m->layer * (size_t)p->g->ple;
     l.a.linear.ldby = p->g->ple * p->g->layers;
-    l.a.linear.ahead[0] = ahead_of(m->layer + 1 < p->g->layers ? &p->w.layer[m->layer + 1].q : &p->w.head);
+    l.a.linear.ahead[0] = ahead_of(m, m->layer + 1 < p->g->layers ? &p->w.layer[m->layer + 1].q : &p->w.head);
     add(m, &l);
 }
 

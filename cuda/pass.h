@@ -43,6 +43,7 @@ struct passes {
     struct gk_best *best, *best_partial;
     struct gk_top *top, *top_partial;
     uint8_t *params;            /* struct params */
+    uint64_t ahead;             /* most bytes of one matrix that are asked for into the second cache before they are wanted */
     struct gk_device shape;
 };
 

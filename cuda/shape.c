@@ -123,6 +123,10 @@ const char *gk_shape(struct gk_launch *l, const struct gk_device *d)
     case GK_EMBED: return shape_rows(l, l->a.embed.tokens, l->a.embed.table.cols);
     case GK_PREPARE: return shape_rows(l, l->a.prepare.tokens, l->a.prepare.n);
     case GK_READ: return shape_read(l, d);
+    case GK_PAUSE:
+        l->grid[0] = l->grid[1] = l->grid[2] = 1;
+        l->shared = 0;
+        return NULL;
     }
     return "no such kernel";
 }

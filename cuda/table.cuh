@@ -11,4 +11,5 @@ const void *gk_attend_kernel();
 const void *gk_embed_kernel();
 const void *gk_prepare_kernel();
 const void *gk_read_kernel();
+const void *gk_pause_kernel();
 #endif

@@ -16,6 +16,7 @@ const char *gk_host_launch(const struct gk_launch *l)
     case GK_EMBED: return run(gk_embed_kernel(), l, l->a.embed);
     case GK_PREPARE: return run(gk_prepare_kernel(), l, l->a.prepare);
     case GK_READ: return run(gk_read_kernel(), l, l->a.read);
+    case GK_PAUSE: return run(gk_pause_kernel(), l, l->a.pause);
     default: return "no such kernel";
     }
 }
