@@ -148,6 +148,22 @@ $(SHIM_PROGRAMS): $(BUILD)/shim/%: $(BUILD)/src/%.o $(SHIM_OBJ) $(LIB)
 	@mkdir -p $(@D)
 	$(CC) $(SAN) $(LDFLAGS) $< $(SHIM_OBJ) $(LIB) $(LIBS) -lstdc++ -o $@
 
+# And once more with what speaks to CUDA's runtime, on a runtime that is no GPU's but keeps its rules (tests/cuda/fake_runtime.cpp); it takes CUDA's headers.
+FAKE_PROGRAMS := $(if $(NVCC),$(GPU_PROGRAMS:%=$(BUILD)/fake/%) $(BUILD)/fake/libcuda.so.1)
+$(BUILD)/fake/launch.o: cuda/launch.cu
+	@mkdir -p $(@D)
+	$(SHIM_CXX) -x c++ -isystem $(CUDA_HOME)/include -include cuda_runtime_api.h -c $< -o $@
+$(BUILD)/fake/runtime.o: tests/cuda/fake_runtime.cpp
+	@mkdir -p $(@D)
+	$(SHIM_CXX) -isystem $(CUDA_HOME)/include -c $< -o $@
+FAKE_OBJ := $(filter-out %/device_host.o,$(SHIM_OBJ)) $(BUILD)/cuda/device_cuda.o $(BUILD)/fake/launch.o $(BUILD)/fake/runtime.o
+$(GPU_PROGRAMS:%=$(BUILD)/fake/%): $(BUILD)/fake/%: $(BUILD)/src/%.o $(FAKE_OBJ) $(LIB)
+	$(CC) $(SAN) $(LDFLAGS) $< $(FAKE_OBJ) $(LIB) $(LIBS) -lstdc++ -ldl -o $@
+# The driver, as far as anybody looks for it.
+$(BUILD)/fake/libcuda.so.1:
+	@mkdir -p $(@D)
+	$(CC) -shared -x c /dev/null -o $@
+
 # The same tests with the kernels on a GPU, for check-gpu.
 GPU_UNIT := $(patsubst tests/unit/%.cpp,$(BUILD)/gpu/%,$(filter-out tests/unit/cuda_shim.cpp tests/unit/cuda_lab.cpp,$(wildcard tests/unit/cuda_*.cpp)))
 $(BUILD)/tests/cuda/on_gpu.o: ALL_CFLAGS += -isystem $(CUDA_HOME)/include
@@ -212,7 +228,7 @@ messages:
 	@tests/messages.sh
 	@if [ -d build/cov ]; then tests/messages.sh --reached; fi
 
-tests-built: all $(SHIM_PROGRAMS) $(UNIT_BIN) $(TOOLS) $(BUILD)/tools/shim.so $(FUZZ_BIN)
+tests-built: all $(SHIM_PROGRAMS) $(FAKE_PROGRAMS) $(UNIT_BIN) $(TOOLS) $(BUILD)/tools/shim.so $(FUZZ_BIN)
 
 ## peers: the light Python peers that some tests use (they skip without), into build/peers
 .PHONY: peers
@@ -275,7 +291,7 @@ layers:
 include sweep.mk
 
 .SECONDARY:
--include $(LIB_OBJ:.o=.d) $(CUDA_OBJ:.o=.d) $(SHIM_OBJ:.o=.d) $(BUILD)/tests/cuda/shim_faults.d $(BUILD)/shim/lab/gemv.d $(PROGRAMS:%=$(BUILD)/src/%.d) $(UNIT:%=$(BUILD)/tests/unit/%.d) \
+-include $(LIB_OBJ:.o=.d) $(CUDA_OBJ:.o=.d) $(SHIM_OBJ:.o=.d) $(BUILD)/tests/cuda/shim_faults.d $(BUILD)/shim/lab/gemv.d $(BUILD)/fake/launch.d $(BUILD)/fake/runtime.d $(PROGRAMS:%=$(BUILD)/src/%.d) $(UNIT:%=$(BUILD)/tests/unit/%.d) \
 	$(TOOLS:$(BUILD)/tools/%=$(BUILD)/tests/tools/%.d) $(FUZZ:%=$(BUILD)/tests/fuzz/%.d)
 
 .PHONY: help clean info

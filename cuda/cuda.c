@@ -505,18 +505,15 @@ uint64_t cuda_kernels_run(const struct cuda *c) { return device_launches(c->devi
 #define READ_SHORT ((uint64_t)16 << 20)
 #define READ_LONG ((uint64_t)4 << 30)
 
-uint64_t cuda_read_weights(struct cuda *c)
+uint64_t cuda_read_weights(struct cuda *c, struct err *e)
 {
     const uint64_t token = c->passes.w.token_bytes, bytes = (token < c->weight_bytes ? token : c->weight_bytes) / 4096 * 4096;
     struct gk_launch l = {.kernel = GK_READ, .label = "read", .bytes = bytes};
     const int times = bytes > READ_SHORT && bytes < READ_LONG ? 4 : 1;       /* so that starting and ending, some microseconds, do not count */
-    struct err e = {0};
 
     l.a.read = (struct gk_read){c->weights, bytes, c->sink};
-    if (gk_shape(&l, &c->passes.shape))
-        return 0;
-    for (int i = 0; i < times; i++)
-        if (device_launch(c->device, &l, &e))
-            return 0;
-    return device_wait(c->device, &e) ? 0 : (uint64_t)times * bytes;
+    int failed = gk_shape(&l, &c->passes.shape) ? err_set(e, EXIT_BUG, "a plain read of %llu bytes", (unsigned long long)bytes) : 0;
+    for (int i = 0; i < times && !failed; i++)
+        failed = device_launch(c->device, &l, e);
+    return failed || device_wait(c->device, e) ? 0 : (uint64_t)times * bytes;
 }

@@ -52,6 +52,6 @@ struct cuda_part { const char *name; int kernels; uint64_t bytes; double us; };
 enum { CUDA_PARTS = 24 };
 int cuda_profile(struct cuda *c, struct engine_item *item, struct cuda_part part[CUDA_PARTS], size_t *n, struct err *e) MUST_CHECK;
 uint64_t cuda_kernels_run(const struct cuda *c);
-/* engine_read_weights(); 0 when the GPU failed: the next step says how. */
-uint64_t cuda_read_weights(struct cuda *c);
+/* engine_read_weights(). */
+uint64_t cuda_read_weights(struct cuda *c, struct err *e);
 #endif

@@ -15,7 +15,7 @@ struct cuda_seq *cuda_seq_new(struct cuda *c, long capacity) { (void)c, (void)ca
 void cuda_seq_free(struct cuda_seq *s) { (void)s; }
 uint64_t cuda_kv_bytes(const struct cuda *c, long n) { (void)c, (void)n; return 0; }
 uint64_t cuda_kernels_run(const struct cuda *c) { (void)c; return 0; }
-uint64_t cuda_read_weights(struct cuda *c) { (void)c; return 0; }
+uint64_t cuda_read_weights(struct cuda *c, struct err *e) { (void)c, (void)e; return 0; }
 
 int cuda_load(struct cuda *c, const struct gemma *g, const struct weights *w, const struct cuda_options *o, struct err *e)
 {

@@ -169,7 +169,8 @@ const void *device_map(struct device *d, const void *host, size_t bytes, struct 
     }
     if (code == cudaSuccess)
         return (const char *)at + ((uintptr_t)host - from);
-    (void)failed(code, "cannot read this machine's memory: try --ple gpu", e);
+    (void)err_set(e, code == cudaErrorMemoryAllocation ? EXIT_TEMPFAIL : EXIT_UNAVAILABLE, "the GPU cannot read %.2f GB of this machine's memory (%s): use --ple gpu",
+        (double)bytes / 1e9, cudaGetErrorString(code));
     return NULL;
 }
 
@@ -234,6 +235,7 @@ int device_timed(struct device *d, const struct gk_launch *l, double *us, struct
     if (device_launch(d, l, e))
         return -1;
     TRY(cudaEventRecord(d->event[1], d->stream), "no time");
+    d->after_kernel = false;
     TRY(cudaStreamSynchronize(d->stream), "failed while it ran");
     TRY(cudaEventElapsedTime(&ms, d->event[0], d->event[1]), "no time");
     *us = 1e3 * (double)ms;

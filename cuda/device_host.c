@@ -115,12 +115,14 @@ const void *device_map(struct device *d, const void *host, size_t bytes, struct 
     return d->lent[d->n_lent++] = host;
 }
 
-static int run(struct device *d, const struct op *op, struct err *e)
+static int run(struct device *d, const struct op *op, bool after_kernel, struct err *e)
 {
     if (op->copy) {
         memcpy(op->to, op->from, op->n);
         return 0;
     }
+    if (after_kernel)
+        gk_host_follows();
     const char *fault = gk_host_launch(&op->launch);
     d->launches++;
     return fault ? err_set(e, EXIT_BUG, "kernel %s: %s", op->launch.label, fault) : 0;
@@ -138,7 +140,7 @@ static int run_all(struct device *d, struct ops *ops, struct err *e)
     int failed = 0;
 
     for (size_t i = 0; i < ops->n && !failed; i++)
-        failed = run(d, &ops->op[i], e);
+        failed = run(d, &ops->op[i], i && !ops->op[i - 1].copy, e);
     ops->n = 0;
     return failed;
 }

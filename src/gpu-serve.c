@@ -72,8 +72,10 @@ static void log_memory(struct engine *en)
 {
     if (engine_facts(en)->token_bytes < MEMORY_LEAST) return;
     double best = 0;
+    struct err e = {0};
     for (int i = 0; i < MEMORY_READS; i++) {
-        double start = clock_seconds(), bytes = (double)engine_read_weights(en), rate = bytes / (clock_seconds() - start);
+        double start = clock_seconds(), bytes = (double)engine_read_weights(en, &e), rate = bytes / (clock_seconds() - start);
+        if (e.code) die(&e);
         if (rate > best) best = rate;
     }
     serve_log("Memory read: %.1f GB/s (the weights of a token, plainly read by %d threads, best of %d)", best / 1e9, engine_facts(en)->threads, MEMORY_READS);

@@ -3,14 +3,12 @@
 #
 # usage: tests/messages.sh              those whose words no test asserts (messages.awk says what that means); exit status 1 when there are any
 #        tests/messages.sh --reached    those that no run of CONFIG=cov has made, whatever the tests assert: make coverage first
-#
-# cuda/device_cuda.c speaks of GPUs and their driver alone: its messages are for tests/check-gpu.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 asserted() {
     local sources tests
-    mapfile -t sources < <(find src cuda \( -name '*.c' -o -name '*.cu' \) ! -name device_cuda.c | sort)
+    mapfile -t sources < <(find src cuda \( -name '*.c' -o -name '*.cu' \) | sort)
     mapfile -t tests < <(find tests -maxdepth 2 \( -name '*.bats' -o -name '*.bash' -o -path 'tests/unit/*.c*' \) ! -path '*/tools/*' ! -path '*/bench/*' | sort)
     awk -f tests/messages.awk "${sources[@]}" tests=1 "${tests[@]}"
 }

@@ -16,6 +16,8 @@ bool gk_host_lend(const void *p, size_t bytes, const char *name);
 void gk_host_unlend(const void *p);
 /* Whether accesses are watched in this build (not under a sanitizer). */
 bool gk_host_watches(void);
+/* The next launch may begin before the one before it has ended, as on a GPU of compute capability 9: what that one writes may be touched after wait_for_previous() alone. */
+void gk_host_follows(void);
 /* with(kernel, argument) in every thread of every block; NULL or the first fault, in words that stay until the next launch. */
 const char *gk_host_run(void (*with)(const void *kernel, const void *argument), const void *kernel, const void *argument, const unsigned grid[3], unsigned threads, unsigned shared);
 #ifdef __cplusplus

@@ -42,6 +42,7 @@ struct fiber {
     void *fake;                         /* kept from block to block: another one each time would take most of the time */
 #endif
     const char *file; int line;         /* where it waits */
+    bool waited;                        /* for the launch before this one */
     shim_op op;
     float *c; const uint32_t *a, *b;    /* of an mma */
 };
@@ -54,6 +55,8 @@ int threads, running;
 unsigned char *dynamic;
 size_t dynamic_bytes;
 uint32_t epoch;                         /* rises at every barrier and every block */
+uint32_t first_epoch;                   /* of this launch */
+bool follows, early;                    /* the next launch, this one, may begin before the one before it has ended */
 bool faulted, inside;
 char fault_text[400];
 
@@ -131,6 +134,7 @@ void make_fiber(int i, unsigned block_x, unsigned block_y)
         }
     }
     f.at = READY;
+    f.waited = !early;
     f.index = {(unsigned)i % block_x, (unsigned)i / block_x % block_y, (unsigned)i / (block_x * block_y)};
 #ifdef __x86_64__
     void **sp = (void **)(f.stack + STACK) - 2;         /* at entry the stack is 8 short of a multiple of 16 */
@@ -399,6 +403,10 @@ const bool unwatched = getenv("Q4_SHIM_UNWATCHED");
     }
     for (size_t i = (p - r->start) / 2; i <= (p + n - 1 - r->start) / 2; i++) {
         cell &c = r->cells[i];
+        if (!f.waited && r != &shared_region && r != &static_region && (h != READ || (c.write.epoch && c.write.epoch < first_epoch))) {
+            fault("too early: %s of '%s' at byte %zu before wait_for_previous()", h == READ ? "read" : "write", r->name, 2 * i);
+            stop();
+        }
         const access *bad = concurrent(c.write, running) ? &c.write : h != READ && concurrent(c.read, running) ? &c.read : h != ATOMIC && concurrent(c.atomic, running) ? &c.atomic : NULL;
         if (bad) {
             char other[32] = "other threads";
@@ -418,6 +426,12 @@ const bool unwatched = getenv("Q4_SHIM_UNWATCHED");
 
 unsigned char *shim_dynamic() { return dynamic; }
 int shim_lane() { return running % 32; }
+void shim_waited() { fibers[running].waited = true; }
+long long shim_cycles()
+{
+    static long long now;
+    return now += 1000;
+}
 void shim_misaligned(const void *p, unsigned n, bool write)
 {
     fault("misaligned: %s of %u bytes at %p", write ? "write" : "read", n, p);
@@ -470,6 +484,7 @@ uint32_t __tsan_atomic32_exchange(uint32_t *p, uint32_t v, int) { watch((uintptr
 /* --- called by the host -------------------------------------------------------------------------------------------------- */
 
 bool gk_host_watches(void) { return WATCHES && !unwatched; }
+void gk_host_follows(void) { follows = true; }
 
 static bool add_region(void *p, size_t bytes, const char *name, bool lent)
 {
@@ -522,6 +537,20 @@ void gk_host_free(void *p)
 bool gk_host_lend(const void *p, size_t bytes, const char *name) { return add_region((void *)(uintptr_t)p, bytes, name, true); }
 void gk_host_unlend(const void *p) { drop_region(p); }
 
+/* Steps of this length come to every one of so many blocks, neighbours seldom one after another. */
+static uint64_t step_through(uint64_t all)
+{
+    for (uint64_t step = all * 5 / 8;; step++) {
+        uint64_t a = all, b = step;
+        while (b) {
+            const uint64_t rest = a % b;
+            a = b, b = rest;
+        }
+        if (a == 1)                     /* no common divisor */
+            return step;
+    }
+}
+
 const char *gk_host_run(void (*with)(const void *, const void *), const void *kernel, const void *argument, const unsigned grid[3], unsigned block, unsigned shared)
 {
     assert(block <= MAX_THREADS && !inside);
@@ -538,14 +567,14 @@ const char *gk_host_run(void (*with)(const void *, const void *), const void *ke
     static_region.cells = WATCHES ? cells_for(static_region.bytes) : NULL;
     shim_grid_dim = {grid[0], grid[1], grid[2]};
     shim_block_dim = {block, 1, 1};
+    early = follows, follows = false;
+    first_epoch = epoch + 1;
     inside = true;
-    for (shim_block.z = 0; shim_block.z < grid[2] && !faulted; shim_block.z++)
-        for (shim_block.y = 0; shim_block.y < grid[1] && !faulted; shim_block.y++)
-            for (shim_block.x = 0; shim_block.x < grid[0] && !faulted; shim_block.x++) {
-                run_block(block, 1);
-                if (faulted)
-                    break;
-            }
+    const uint64_t all = (uint64_t)grid[0] * grid[1] * grid[2], step = step_through(all);
+    for (uint64_t i = 0, at = all / 2; i < all && !faulted; i++, at = (at + step) % all) {
+        shim_block = {(unsigned)(at % grid[0]), (unsigned)(at / grid[0] % grid[1]), (unsigned)(at / grid[0] / grid[1])};
+        run_block(block, 1);
+    }
     inside = false;
     if (WATCHES) {
         munmap(shared_region.cells, (shared_region.bytes / 2 + 1) * sizeof(cell));

@@ -3,8 +3,9 @@
  * A fiber runs until it waits: at a barrier, or in an operation of its warp (shuffle, vote, mma, __syncwarp), which takes place when all 32 lanes have come to it.
  * What is found (host/shim.cpp): lanes or threads that wait at different places or have ended while others wait (divergence); and, where the compiler
  * reports every access (-fsanitize=thread without its library; not under ASan, which finds the strays its own way): access outside registered memory, the block's shared
- * memory, the thread's own stack and the program's constants, or at an address that is no multiple of its size; two threads at one byte, one of them writing, with no barrier between them and not both atomic.  The first
- * fault ends the launch.
+ * memory, the thread's own stack and the program's constants, or at an address that is no multiple of its size; two threads at one byte, one of them writing, with no barrier between them and not both atomic; in a launch
+ * that may begin before the one before it has ended (gk_host_follows), what an earlier kernel wrote read before wait_for_previous(), or anything written.  The first fault ends the launch.
+ * Blocks run in no order that anyone could rely on.
  */
 #ifndef CUDA_HOST_SHIM_H
 #define CUDA_HOST_SHIM_H
@@ -70,6 +71,8 @@ enum shim_op { SHIM_SHUFFLE, SHIM_VOTE, SHIM_SYNC, SHIM_MMA };
 const uint32_t *shim_exchange(shim_op op, unsigned mask, uint32_t word, const char *file, int line);
 void shim_mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const char *file, int line);
 int shim_lane();
+void shim_waited();                     /* for the launch before this one */
+long long shim_cycles();
 
 #define __syncthreads() shim_barrier(__FILE__, __LINE__)
 #define __syncwarp(...) ((void)shim_exchange(SHIM_SYNC, 0xffffffffu, 0, __FILE__, __LINE__))
@@ -155,9 +158,9 @@ static inline uint32_t load_word32(const uint32_t *p) { return *p; }
 static inline uint32_t load_word16(const uint16_t *p) { return *p; }
 static inline uint32_t and_or(uint32_t a, uint32_t b, uint32_t c) { return (a & b) | c; }
 static inline void prefetch_l2(const void *) {}
-static inline void wait_for_previous() {}
+static inline void wait_for_previous() { shim_waited(); }
 static inline void let_next_start() {}
-static inline long long cycles_now() { static long long now; return now += 1000; }
+static inline long long cycles_now() { return shim_cycles(); }
 static inline uint32_t pack_bf16x2(float low, float high) { return shim_to_bf16(low) | shim_to_bf16(high) << 16; }
 static inline uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t c)
 {

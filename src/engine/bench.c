@@ -18,11 +18,11 @@ static double median(double *v, size_t n)
     return v[n / 2];
 }
 
-/* Bytes a second of one plain read of the weights. */
-static double read_speed(struct engine *en)
+/* Bytes a second of one plain read of the weights; 0: it failed. */
+static double read_speed(struct engine *en, struct err *e)
 {
     const double start = clock_seconds();
-    const uint64_t bytes = engine_read_weights(en);
+    const uint64_t bytes = engine_read_weights(en, e);
 
     return (double)bytes / (clock_seconds() - start);
 }
@@ -53,8 +53,10 @@ static int decode(struct engine *en, struct run *r, double *seconds, double *rea
     r->parts = engine_profile(en, &first, e);
     failed = !r->parts;
     for (long i = 0; i < gen && !failed; i++) {
-        if (i % READ_EVERY == 0)
-            read[i / READ_EVERY] = read_speed(en);
+        if (i % READ_EVERY == 0 && (read[i / READ_EVERY] = read_speed(en, e)) <= 0 && e->code) {
+            failed = -1;
+            break;
+        }
         const double start = clock_seconds();
         for (size_t s = 0; s < r->batch; s++)
             item[s] = (struct engine_item){.seq = r->seq[s], .ids = r->ids + (size_t)i % (size_t)r->prompt, .n = 1, .chosen = r->chosen + s};

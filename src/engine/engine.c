@@ -298,10 +298,10 @@ static void read_piece(void *arg, size_t i)
     atomic_fetch_add(&r->sum, kernels_for(simd_level())->read(r->from + i * READ_PIECE, READ_PIECE));
 }
 
-uint64_t engine_read_weights(struct engine *en)
+uint64_t engine_read_weights(struct engine *en, struct err *e)
 {
     if (en->cuda)
-        return cuda_read_weights(en->cuda);
+        return cuda_read_weights(en->cuda, e);
     const size_t all = (size_t)en->w.bytes, token = (size_t)en->w.token_bytes, pieces = (token < all ? token : all) / READ_PIECE;
     struct read_job r = {.from = weights_start(&en->w)};
 

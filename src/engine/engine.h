@@ -101,8 +101,8 @@ struct engine_item {
     struct engine_top *top; /* only where engine_makes_top(); NULL = not wanted */
 };
 
-/* Reads the weights' bytes of one token once, on all threads, and does nothing with them; the bytes read.  What decoding is measured against. */
-uint64_t engine_read_weights(struct engine *en);
+/* Reads the weights' bytes of one token once, on all threads, and does nothing with them; the bytes read, or 0 and e set when a GPU failed.  What decoding is measured against. */
+uint64_t engine_read_weights(struct engine *en, struct err *e);
 
 /* What each kernel of a step of this item (one token) takes on the GPU, run by itself: {"part", "kernels", "bytes" (of weights), "us"}.  The sequence stays where it is.  New
  * reference; an empty list on the CPU. */

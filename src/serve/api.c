@@ -36,8 +36,9 @@ static void refuse(struct exchange *x, int status, const char *message)
 
 static void health(struct api *a, struct exchange *x)
 {
-    (void)a;
-    exchange_answer(x, 200, "text/plain", "", 0, NULL);
+    struct err e = {0};
+    if (batch_works(a->ctx.batch, &e)) error_answer(x, 503, &e);
+    else exchange_answer(x, 200, "text/plain", "", 0, NULL);
 }
 
 static void version(struct api *a, struct exchange *x)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/clock.h"
+#include "serve/log.h"
 
 #define PACE 1.2                /* of a step's time without prompts: what pieces of prompts may add to it while others generate */
 #define STRETCH 4               /* times its own computation a prompt may take before it is late */
@@ -37,7 +38,8 @@ struct batch {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t work;
-    bool draining;                              /* under the lock, as are the queue and the figures */
+    bool draining;                              /* under the lock, as are the next, the queue and the figures */
+    struct err lost;                            /* why the engine computes no more; code 0: it does */
     struct member *first, **last;
     struct batch_facts facts;
     struct member *running[BATCH_RUNNING_MAX];  /* in the order they came; the thread's own, as is all below */
@@ -62,6 +64,7 @@ int batch_submit(struct batch *b, const struct request *r, size_t n, const struc
     pthread_mutex_lock(&b->lock);
     int rc = 0;
     if (b->draining) rc = err_set(e, EXIT_UNAVAILABLE, SHUTTING_DOWN);
+    else if (b->lost.code) rc = err_set(e, b->lost.code, "%s", b->lost.msg);
     else if (b->facts.running + b->facts.waiting + (long)n > b->o.max_running + b->o.max_waiting)
         rc = err_set(e, EXIT_TEMPFAIL, "the queue is full (%ld running, %ld waiting): try again", b->facts.running, b->facts.waiting);
     if (!rc) {
@@ -261,14 +264,26 @@ static void take(struct batch *b, struct member *m, double now)
     m->job->client.moved(m->job->client.arg, m->index, m->gen);
 }
 
+/* A step that failed takes its jobs with it.  A device that is lost takes all that come as well: what CUDA has called failed stays so for the process. */
+static void fail(struct batch *b, struct step *s, const struct err *e)
+{
+    const int code = e->code == EXIT_UNAVAILABLE ? e->code : EXIT_BUG;
+    serve_log("Engine step failed: %s", e->msg);
+    for (size_t i = 0; i < s->n; i++) drop(s->member[i]->job, code, e->msg);
+    if (code != EXIT_UNAVAILABLE) return;
+    pthread_mutex_lock(&b->lock);
+    b->lost = *e;
+    for (struct member *m = b->first; m; m = m->next) drop(m->job, code, e->msg);
+    pthread_mutex_unlock(&b->lock);
+}
+
 static void step(struct batch *b)
 {
     struct step s;
     struct err e = {0};
     double start = clock_seconds();
     fill(b, &s);
-    if (s.n && engine_step(b->en, s.item, s.n, &e))
-        for (size_t i = 0; i < s.n; i++) drop(s.member[i]->job, EXIT_BUG, e.msg);
+    if (s.n && engine_step(b->en, s.item, s.n, &e)) fail(b, &s, &e);
     double now = clock_seconds();
     measure(b, now - start, s.generating, s.prompt);
     pthread_mutex_lock(&b->lock);
@@ -319,6 +334,14 @@ void batch_drain(struct batch *b)
 void batch_free(struct batch *b)
 {
     free(b);
+}
+
+int batch_works(struct batch *b, struct err *e)
+{
+    pthread_mutex_lock(&b->lock);
+    const int rc = b->lost.code ? err_set(e, b->lost.code, "%s", b->lost.msg) : 0;
+    pthread_mutex_unlock(&b->lock);
+    return rc;
 }
 
 void batch_facts(struct batch *b, struct batch_facts *f)

@@ -32,9 +32,11 @@ struct batch_client {
 
 struct batch;
 struct batch *batch_start(struct engine *en, const struct batch_options *o, struct err *e) MUST_CHECK;
-/* Enqueue a job of n sequences; the requests are copied.  EXIT_TEMPFAIL: the queue is full; EXIT_UNAVAILABLE: draining; EXIT_DATA:
+/* Enqueue a job of n sequences; the requests are copied.  EXIT_TEMPFAIL: the queue is full; EXIT_UNAVAILABLE: draining, or the device is lost; EXIT_DATA:
  * larger than the whole budget.  On -1 no function of the client is called. */
 int batch_submit(struct batch *b, const struct request *r, size_t n, const struct batch_client *c, struct err *e) MUST_CHECK;
+/* EXIT_UNAVAILABLE: a step has found the device lost; nothing will be computed any more. */
+int batch_works(struct batch *b, struct err *e) MUST_CHECK;
 /* Take nothing new from now on, and return when all that was taken has ended. */
 void batch_drain(struct batch *b);
 /* Only after batch_drain, and when nobody can call batch_submit any more.  NULL is fine. */

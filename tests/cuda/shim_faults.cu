@@ -195,6 +195,27 @@ __global__ void null_pointer(const struct fault_args a)
         a.global[0] = *(const volatile uint32_t *)(uintptr_t)(a.n & 0);
 }
 
+/* What an earlier kernel wrote, before and after waiting for it. */
+__global__ void reads_the_previous(const struct fault_args a)
+{
+    uint32_t early = a.input[0];        /* which no kernel writes */
+    if (a.n == 1)
+        early += a.global[threadIdx.x];
+    wait_for_previous();
+    if (blockIdx.x == 0)
+        a.global[threadIdx.x] = a.global[threadIdx.x] + early;
+}
+__global__ void writes_before(const struct fault_args a)
+{
+    if (a.n == 1 && threadIdx.x == 7 && blockIdx.x == 0)
+        a.global[0] = 1;
+    wait_for_previous();
+}
+__global__ void never_waits(const struct fault_args a)
+{
+    if (blockIdx.x == 0)
+        a.global[threadIdx.x] = a.input[0];
+}
 /* No fault: the instructions made by hand (device.cuh) against those that the shim carries out; global[thread]: 0 where they agree. */
 __global__ void by_hand(const struct fault_args a)
 {
@@ -258,6 +279,11 @@ const struct fault_case fault_cases[] = {
     {"as often as others", more_rounds_than_others, 2, NULL},
     {"a null pointer", null_pointer, 64, "which is no registered memory"},
     {"instructions made by hand", by_hand, 64, NULL},
+    {"read before the previous kernel has ended", reads_the_previous, 1, "too early: read of 'global'", true},
+    {"read after it has", reads_the_previous, 0, NULL, true},
+    {"written before the previous kernel has ended", writes_before, 1, "too early: write of 'global'", true},
+    {"written after it has", writes_before, 0, NULL, true},
+    {"a kernel that never waits for the previous one", never_waits, 0, "too early: write of 'global'", true},
     {"static shared memory", shared_statics, 1, "of 'static shared memory' at byte"},
     {"the same with __syncthreads", shared_statics, 0, NULL},
 };

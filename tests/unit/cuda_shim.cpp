@@ -19,6 +19,10 @@ int main(void)
         a.lent = lent;
         (void)gk_host_lend(lent, GK_THREADS * 4, "lent");
         const char *fault = gk_host_kernel(c.kernel, a, grid, GK_THREADS, GK_THREADS * 4);
+        if (c.follows && !fault) {
+            gk_host_follows();
+            fault = gk_host_kernel(c.kernel, a, grid, GK_THREADS, GK_THREADS * 4);
+        }
         printf("%s: %s\n", c.name, fault ? fault : "no fault");
         CHECK(c.words ? fault && strstr(fault, c.words) : !fault, "%s: expected %s", c.name, c.words ? c.words : "no fault");
         for (int t = 0; t < GK_THREADS && !strcmp(c.name, "instructions made by hand"); t++)
