@@ -106,6 +106,12 @@ cudaError_t not_recording(const char *function)
     CALL(); \
     if (const cudaError_t recording = not_recording(__func__)) return recording
 
+/* What gives something back does so even when it says what went wrong before. */
+#define GIVES_BACK() \
+    const std::lock_guard<std::recursive_mutex> guard(lock); \
+    cudaError_t said_of_it = begin(__func__); \
+    if (!said_of_it) said_of_it = not_recording(__func__)
+
 const range *holder(const void *p, size_t n, kind a, kind b)
 {
     for (const range &r : ranges)
@@ -231,16 +237,16 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
 }
 cudaError_t cudaStreamDestroy(cudaStream_t s)
 {
-    CALL_OUTSIDE();
+    GIVES_BACK();
     for (size_t i = 0; i < streams.size(); i++)
         if (streams[i] == s)
             streams.erase(streams.begin() + (long)i);
     delete s;
     objects--;
-    return cudaSuccess;
+    return said_of_it;
 }
 cudaError_t cudaEventCreate(cudaEvent_t *e) { CALL_OUTSIDE(); *e = new CUevent_st(); objects++; return cudaSuccess; }
-cudaError_t cudaEventDestroy(cudaEvent_t e) { CALL(); delete e; objects--; return cudaSuccess; }
+cudaError_t cudaEventDestroy(cudaEvent_t e) { GIVES_BACK(); delete e; objects--; return said_of_it; }
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) { CALL_OUTSIDE(); e->recorded = true; s->todo.push_back({op::EVENT}), s->kernel_last = false; return cudaSuccess; }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b)
 {
@@ -263,11 +269,11 @@ cudaError_t cudaMalloc(void **p, size_t n)
 }
 cudaError_t cudaFree(void *p)
 {
-    CALL_OUTSIDE();
+    GIVES_BACK();
     const cudaError_t e = drop(__func__, p, DEVICE);
     if (!e)
         gk_host_free(p);
-    return e;
+    return said_of_it ? said_of_it : e;
 }
 cudaError_t cudaMemset(void *p, int c, size_t n)
 {
@@ -297,11 +303,11 @@ cudaError_t cudaHostAlloc(void **p, size_t n, unsigned)
 }
 cudaError_t cudaFreeHost(void *p)
 {
-    CALL_OUTSIDE();
+    GIVES_BACK();
     const cudaError_t e = drop(__func__, p, PINNED);
     if (!e)
         gk_host_free(p);
-    return e;
+    return said_of_it ? said_of_it : e;
 }
 cudaError_t cudaHostRegister(void *p, size_t n, unsigned flags)
 {
@@ -333,11 +339,11 @@ cudaError_t cudaHostRegister(void *p, size_t n, unsigned flags)
 }
 cudaError_t cudaHostUnregister(void *p)
 {
-    CALL_OUTSIDE();
+    GIVES_BACK();
     const cudaError_t e = drop(__func__, p, MAPPED);
     if (!e)
         gk_host_unlend(p);
-    return e;
+    return said_of_it ? said_of_it : e;
 }
 cudaError_t cudaHostGetDevicePointer(void **to, void *p, unsigned)
 {
@@ -378,8 +384,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *g)
     return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *e, cudaGraph_t g, unsigned long long) { CALL_OUTSIDE(); *e = new CUgraphExec_st{g->all}; objects++; return cudaSuccess; }
-cudaError_t cudaGraphDestroy(cudaGraph_t g) { CALL(); delete g; objects--; return cudaSuccess; }
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e) { CALL(); delete e; objects--; return cudaSuccess; }
+cudaError_t cudaGraphDestroy(cudaGraph_t g) { GIVES_BACK(); delete g; objects--; return said_of_it; }
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e) { GIVES_BACK(); delete e; objects--; return said_of_it; }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s)
 {
     CALL_OUTSIDE();
