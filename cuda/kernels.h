@@ -16,8 +16,8 @@
  * Where the GPU can (compute capability 9), a kernel starts while the one before still finishes: it loads its first weights, then waits for it (wait_for_previous).  So weights must not
  * be what a kernel just before has written.
  *
- * Sums have one fixed order for a given launch, so a result does not depend on timing.  Bound, each output of a linear: |y - exact| <= (2^-16 + (n / 16 + 16) 2^-23) sum |w x|, n = cols, times
- * two for weights in f16, times three in f32.
+ * Sums have one fixed order for a given launch, so a result does not depend on timing.  Bound, each output of a linear: |y - exact| <= (2^-16 + (n / 8 + 16) 2^-23) sum |w x|, n = cols, times
+ * two for weights in f16, times three in f32: tensor cores cut their sums off; n / 16 where sums are rounded, as in the host shim.
  *
  * K and V: bf16, zeroed when allocated, in pages of GK_PAGE positions, a pool a layer: page p of a layer at p * gk_page_values(): K as [kv_heads][GK_PAGE][head_dim], V as [kv_heads][head_dim][GK_PAGE].
  */

@@ -42,6 +42,14 @@ with_logprobs() { jq -c '. + {logprobs: true, top_logprobs: 2}'; }
     done
 }
 
+@test "the golden tokens also where sums are cut off as tensor cores do, not rounded" {
+    for size in $NANO; do
+        dir=$(golden "$size")
+        prompts "$dir" | head -n 1 | Q4_SHIM_CUTS=1 shim --model "$dir" > out
+        diff <(tokens out) <(greedy "$dir" | head -n 1) || { echo "in $size"; return 1; }
+    done
+}
+
 @test "no access strays and none races, in prompts and decoding, with experts and per-layer embeddings" {
     unset Q4_SHIM_UNWATCHED
     for size in e2b-nano 26b-nano; do

@@ -16,6 +16,8 @@ bool gk_host_lend(const void *p, size_t bytes, const char *name);
 void gk_host_unlend(const void *p);
 /* Whether accesses are watched in this build (not under a sanitizer). */
 bool gk_host_watches(void);
+/* Tensor cores' sums from now on as GPUs form them, cut off instead of rounded; as they are, sums are closer than any GPU's. */
+void gk_host_cut_sums(bool yes);
 /* The next launch may begin before the one before it has ended, as on a GPU of compute capability 9: what that one writes may be touched after wait_for_previous() alone. */
 void gk_host_follows(void);
 /* with(kernel, argument) in every thread of every block; NULL or the first fault, in words that stay until the next launch. */

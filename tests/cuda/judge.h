@@ -135,8 +135,10 @@ static inline product multiply(const weights &w, int row, const float *x)
     }
     return p;
 }
-/* The bound that kernels.h states. */
-static inline double linear_bound(int cols, double size) { return (ldexp(1, -16) + (cols / 16.0 + 16) * ldexp(1, -23)) * size + 1e-30; }
+/* The bounds that kernels.h states: of sums that are cut off as tensor cores do, and of rounded ones. */
+static bool cut_sums;
+static inline void set_cut_sums(bool yes) { gk_host_cut_sums(cut_sums = yes); }
+static inline double linear_bound(int cols, double size) { return (ldexp(1, -16) + (cols / (cut_sums ? 8.0 : 16.0) + 16) * ldexp(1, -23)) * size + 1e-30; }
 
 static inline double gelu_of(double x) { return 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x))); }
 

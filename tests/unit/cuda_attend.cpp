@@ -87,7 +87,7 @@ static void test_attend(const problem &p, int order)
     free_all();
 }
 
-int main(void)
+static void all(void)
 {
     test_attend({1, 1, 32, 0, 1, {0}}, GK_PLAIN);
     test_attend({4, 1, 32, 16, 2, {0, 15, 16, 31, 33, 100, 257}}, GK_NIBBLES);
@@ -97,5 +97,14 @@ int main(void)
     test_attend({16, 1, 512, 0, 2, {130}}, GK_NIBBLES);
     test_attend({4, 2, 256, 512, 4, {511, 512, 513, 900}}, GK_NIBBLES);
     test_attend({10, 1, 96, 0, 1, {127, 128}}, GK_PLAIN);
+}
+
+/* With sums as they are, and as GPUs' tensor cores form them. */
+int main(void)
+{
+    for (bool cut : {false, true}) {
+        set_cut_sums(cut);
+        all();
+    }
     return finish_tests();
 }

@@ -553,7 +553,7 @@ static void test_shapes(void)
     CHECK(gk_shape(&l, &d), "a finisher for 9 tokens is accepted");
 }
 
-int main(void)
+static void all(void)
 {
     test_shapes();
     for (int tokens : {1, 3, 8, 11}) {
@@ -589,5 +589,14 @@ int main(void)
     test_top(5, 97, 2);
     test_read(64);
     test_read(100004);
+}
+
+/* With sums as they are, and as GPUs' tensor cores form them. */
+int main(void)
+{
+    for (bool cut : {false, true}) {
+        set_cut_sums(cut);
+        all();
+    }
     return finish_tests();
 }
