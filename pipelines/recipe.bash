@@ -5,8 +5,7 @@
 #     run stages
 set -u -o pipefail
 
-here=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
-bin=${Q4BIN:-$here/../bin}
+bin=${Q4BIN:-${BASH_SOURCE[0]%/*}/../bin}
 
 refuse() { printf '%s: %s\n' "$build" "$2" >&2; exit "$1"; }   # CODE TEXT
 
@@ -51,7 +50,7 @@ recipe() {
     [ ${#operands[@]} -eq 2 ] || refuse 64 "expected SRC and OUT, found ${#operands[@]} operands: try --help"
     src=${operands[0]} out=${operands[1]}
     while [[ $out = */ ]]; do out=${out%/}; done
-    report_part=$(dirname -- "$out")/.$(basename -- "$out").report.$$
+    report_part=${out%"${out##*/}"}.${out##*/}.report.$$
     [ ${#plan[@]} -gt 0 ] || ! { [ "$src" -ef "$out" ] || [ "$(dirname -- "$src")" -ef "$out" ]; } || refuse 64 "$out: is the source: the build would replace it: name another directory"
     [ ${#plan[@]} -gt 0 ] || [ ${#force[@]} -gt 0 ] || ! { [ -e "$out" ] || [ -L "$out" ]; } || refuse 64 "$out: exists: --force replaces it"
 }
@@ -96,7 +95,7 @@ stop() {        # STATUS
 # build has.
 run() {         # STAGES
     local rc=0
-    trap 'rm -f -- "$report_part"' EXIT
+    trap '[ ! -e "$report_part" ] || rm -f -- "$report_part"' EXIT
     trap 'stop 130' INT
     trap 'stop 143' TERM
     trap 'stop 129' HUP
