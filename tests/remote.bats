@@ -38,6 +38,11 @@ same_as_local() {       # OPTION… URL
     st-extract --text-only "$(source_dir)/model.safetensors" > a
     st-extract --text-only "$URL/model.safetensors" > b
     same_bytes a b
+    # Asked for as the URL says it: this server takes a path's bytes as they are.
+    mkdir with && ln -s "$(source_dir)/model.safetensors" 'with/my%20model%2B(1).safetensors'
+    serve with
+    st-extract --text-only "$URL/my%20model%2B(1).safetensors" > b
+    same_bytes a b
 }
 
 @test "--list and --rows fetch only what they need, and -v says how much" {

@@ -48,6 +48,7 @@ struct remote {
     int retries;
     char *base;             /* URL without a slash at its end, the files' parent */
     char *lone;             /* file name, or NULL */
+    char *lone_url;         /* where it is asked for, if that is as it was given */
     char *label;            /* for messages */
     char *identity;         /* hf:// with the commit */
     char *page;             /* where access is granted; NULL = not the Hub */
@@ -298,7 +299,7 @@ static struct file *get_file(struct remote *r, const char *name, struct err *e)
     }
     struct file *f = xcalloc(1, sizeof *f);
     f->name = xstrdup(name);
-    f->url = url_of(r, name);
+    f->url = r->lone_url && strcmp(name, r->lone) == 0 ? xstrdup(r->lone_url) : url_of(r, name);
     if (resolve(r, f, e) != 0) {
         file_free(f);
         return NULL;
@@ -441,6 +442,7 @@ static int open_web(struct remote *r, const char *url, struct err *e)
     char *whole = xstrndup(url, n), *slash = strrchr(whole, '/');
     if (ends_with(whole, ".safetensors")) {
         r->lone = xstrdup(slash + 1);
+        r->lone_url = xstrdup(whole);
         *slash = 0;
     }
     r->base = whole;
@@ -714,6 +716,7 @@ void remote_close(struct remote *r)
     free(r->plan_file);
     free(r->base);
     free(r->lone);
+    free(r->lone_url);
     free(r->label);
     free(r->identity);
     free(r->page);
