@@ -228,7 +228,9 @@ load refusals
     good=$m/model.safetensors
     mkdir -p t/tokenizer.json
     refused 66 "tokenizer.json: is a directory: name a file" tokenize --model t
-    refused_stdin <(head -c 100000 "$good") 65 "the file is cut, or the stage before this one failed" q4-regrid
+    refused_stdin <(head -c 100000 "$good") 65 "model.embed_tokens.weight: ended 441352 bytes short of 524288: the file is cut, or the stage before this one failed" q4-regrid
+    refused_stdin <(head -c 5 "$good") 65 "stdin: ends within the header's length: the file is cut, or the stage before this one failed" q4-regrid
+    refused_stdin /dev/null 65 "stdin: nothing came: the file is empty, or the stage before this one failed" emb-untie
     head -c 100000 "$good" >cut
     refused 65 "cut: 100000 bytes, $(stat -c %s "$good") expected: the file is cut" st-extract --list cut
     { cat "$good"; echo; } >more

@@ -39,8 +39,15 @@ static int read_header(struct st_reader *r, struct err *e)
 {
     unsigned char len[8];
     const char *name = input_name(r->in);
-    if (input_read_full(r->in, len, sizeof len, "the header's length", e) != 0)
+    size_t got = 0;
+    long more = 1;
+    while (got < sizeof len && (more = input_read(r->in, len + got, sizeof len - got, e)) > 0)
+        got += (size_t)more;
+    if (more < 0)
         return -1;
+    if (got < sizeof len)
+        return err_set(e, EXIT_DATA, got ? "%s: ends within the header's length: the file is cut, or the stage before this one failed"
+            : "%s: nothing came: the file is empty, or the stage before this one failed", name);
     const char *other = looks_like(len);
     if (other)
         return err_set(e, EXIT_DATA, "%s: no safetensors file, but %s", name, other);
