@@ -1,12 +1,10 @@
-/* sched_getaffinity is Linux: the pool's size follows the CPUs that this process may use. */
-#define _GNU_SOURCE
 #include "base/par.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include "base/cpus.h"
 #include "base/err.h"
 
 /* Turns that a thread waits for the others without sleeping, some tens of microseconds: falling asleep and being woken costs about as much.  Rounds that follow each
@@ -128,13 +126,14 @@ static void wait_for_the_rest(struct par *p)
     pthread_mutex_unlock(&p->lock);
 }
 
+static int cpus;
+static void count_cpus(void) { cpus = cpus_usable("/proc", "/sys/fs/cgroup"); }
+
 static int usable_cpus(void)
 {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        return 1;
-    int n = CPU_COUNT(&set);
-    return n > 0 ? n : 1;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, count_cpus);
+    return cpus;
 }
 
 struct par *par_new(int threads)

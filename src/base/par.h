@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 struct par;
-/* threads <= 0: the CPUs this process may run on.  With 1, everything runs in the caller. */
+/* threads <= 0: one for each CPU that the process had at the first call (base/cpus.h).  With 1, everything runs in the caller. */
 struct par *par_new(int threads);
 int par_threads(const struct par *p);
 /* Call fn(arg, i) for every i in [0, count), each once, on the pool and the caller; returns when all are done. */

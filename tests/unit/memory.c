@@ -1,4 +1,4 @@
-/* The memory that is left: the machine's, or what a control group's limit leaves, as both versions show it. */
+/* The memory that is left, and the CPUs: the machine's, or what a control group's limit leaves, as both versions show it. */
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/cpus.h"
 #include "base/err.h"
 #include "base/memory.h"
 
@@ -31,6 +32,38 @@ static void is(const char *what, double bytes)
     assert(found == bytes);
     free(proc);
     free(groups);
+}
+
+static int cpus(const char *what)
+{
+    char *proc = xasprintf("%s/proc", root), *groups = xasprintf("%s/cgroup", root);
+    const int found = cpus_usable(proc, groups);
+    printf("%s: %d CPUs\n", what, found);
+    free(proc);
+    free(groups);
+    return found;
+}
+
+static void quotas(void)
+{
+    const int all = cpus("no quota");
+    put("proc/self/cgroup", "0::/a/b\n");
+    put("cgroup/a/b/cpu.max", "max 100000\n");
+    assert(cpus("quota max") == all);
+    put("cgroup/a/cpu.max", "100000 100000\n");
+    assert(cpus("a quota of 1 around it") == 1);
+    put("cgroup/a/cpu.max", "5000 100000\n");
+    assert(cpus("a twentieth") == 1);
+    put("cgroup/a/cpu.max", "101000 100000\n");
+    assert(cpus("1.01") == (all < 2 ? all : 2));
+    put("cgroup/a/cpu.max", "100000000 100000\n");
+    assert(cpus("1,000") == all);
+    put("proc/self/cgroup", "3:cpuset:/x\n2:cpu,cpuacct:/x\n");
+    put("cgroup/cpu/x/cpu.cfs_period_us", "50000\n");
+    put("cgroup/cpu/x/cpu.cfs_quota_us", "-1\n");
+    assert(cpus("the first version, no quota") == all);
+    put("cgroup/cpu/x/cpu.cfs_quota_us", "50000\n");
+    assert(cpus("the first version, 1") == 1);
 }
 
 int main(void)
@@ -65,6 +98,7 @@ int main(void)
     put("cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
     put("cgroup/memory/memory.usage_in_bytes", "1\n");
     is("its root has no limit", 1000);
+    quotas();
     char *rm = xasprintf("rm -r %s", root);
     assert(system(rm) == 0);
     free(rm);
