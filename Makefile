@@ -240,10 +240,10 @@ peers:
 bench: all $(TOOLS)
 	@tests/bench/run '$(value B)'
 
-## check-gpu: what only a GPU can show: models against the CPU, compute-sanitizer, tokens/s and each kernel's bandwidth; skips, visibly, where there is none
+## check-gpu: what only a GPU can show: models against the CPU, compute-sanitizer, tokens/s and each kernel's bandwidth; P=REGEX picks parts; skips, visibly, where there is none
 .PHONY: check-gpu
 check-gpu: all $(TOOLS) $(if $(CUDA),$(GPU_UNIT) $(BUILD)/lab)
-	@tests/check-gpu
+	@tests/check-gpu '$(value P)'
 
 ## valgrind: the unit tests under valgrind; U=REGEX picks tests
 .PHONY: valgrind

@@ -103,6 +103,37 @@ TABLE
     [[ $stderr == *"the GPU: kernel "* ]]
 }
 
+# check-gpu itself, with the stand-in for the GPU: its programs, the kernels' tests in the shim, a compute-sanitizer that only runs what it is given.
+on_stand_in() { # PARTS
+    mkdir -p bin build/gpu with
+    ln -sf "$BIN"/* bin/
+    ln -sf "$BUILD"/fake/gpu-* bin/
+    ln -sfn "$TOOLS" build/tools
+    ln -sf "$BUILD/unit/cuda_attend" build/gpu/
+    printf '%s\n' '#!/bin/bash' 'echo "$*" >>"$RAN"' 'while [[ $1 == --* ]]; do shift 2; done' '"$@"; rc=$?' 'echo "========= ERROR SUMMARY: 0 errors"' 'exit $rc' > with/compute-sanitizer
+    chmod +x with/compute-sanitizer
+    RAN=$PWD/ran PATH=$PWD/with:$PATH Q4BIN=$PWD/bin Q4BUILD=$PWD/build Q4GPU_TOKENS=9 Q4GPU_BUILD=${build:-emb4} Q4GPU_SIZES=${sizes:-e2b:nano 26b:nano} "$ROOT/tests/check-gpu" "$1"
+}
+
+@test "check-gpu runs its parts where a GPU is, says what failed and what does not fit, and skips where there is none" {
+    on_stand_in 'kernels|sanitizer|speed' > out
+    grep -q '^GPU: Fake GPU' out
+    grep -A3 '^== kernels' out | grep -q '^-- cuda_attend'
+    [ "$(grep -c -- '--error-exitcode 99' ran)" = 12 ]
+    [ "$(grep -c '^[a-z]*check, .*-nano: ========= ERROR SUMMARY: 0 errors' out)" = 12 ]
+    grep -E '^e2b:nano emb4: [0-9.]+ tokens/s' out
+    [ "$(grep -c '^    qkv: ' out)" = 2 ]
+    if grep -E 'FAILED|skipped|fake CUDA' out; then false; fi
+    build=fp8 on_stand_in speed > out
+    grep -E '^26b:nano fp8: [0-9.]+ tokens/s' out
+    sizes="e2b e2b:nano" Q4_FAKE_MEMORY=9000000 run -0 on_stand_in speed
+    [[ $output == *"skipped: speed of e2b emb4: gpu-decode: "*" GB"*"e2b:nano emb4: "*" tokens/s"* ]]
+    Q4_FAKE_CUDA=GraphLaunch:1:719 run -1 on_stand_in speed         # it is there, and does not work
+    [[ $output == *"FAILED: gpu-decode does not run"* ]]
+    Q4_FAKE_GPUS=0 run -0 on_stand_in speed
+    [ "$output" = "skipped: speed: no GPU is here (the driver lists none): use --device cpu" ]
+}
+
 teardown() { [ -z "${SERVER:-}" ] || kill "$SERVER" 2> kill.err || true; }
 
 @test "gpu-serve says 503 to /ping and to whoever asks once the GPU is lost, and writes why into its log" {
