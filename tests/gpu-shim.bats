@@ -146,6 +146,14 @@ as_cpu() {      # DIR-OF-PROMPTS [BOUND]
     done
 }
 
+@test "logits that are no numbers choose nothing, greedy or sampled, as on the CPU" {
+    cp -r "$(golden gemma3-nano)" m && chmod -R u+w m
+    poke m model.norm.weight "$(printf '\\x7f\\x7f%.0s' $(seq "$(st_header m/model.safetensors | jq '."model.norm.weight".shape[0]')"))"
+    printf '%s\n' '{"id": 1, "prompt_ids": [2, 5, 7], "max_tokens": 3}' '{"id": 2, "prompt_ids": [2], "max_tokens": 3, "temperature": 1, "top_k": 5}' '{"id": 3, "prompt_ids": [2, 9], "max_tokens": 3, "temperature": 1, "logprobs": true}' > in
+    run -65 --separate-stderr shim --model m --batch 3 < in
+    [ "$(jq -s 'map(.error | startswith("the model gives no usable logits at position ")) | all and length == 3' <<< "$output")" = true ]
+}
+
 # The text build b of DIR with the modules that match in 16 bits, each by itself, in a second file: no loader that fuses would take it.
 leave_some() {  # DIR ERE
     rm -rf b

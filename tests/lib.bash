@@ -81,6 +81,14 @@ hex() { od -An -v -tx1 -w"$1" | tr -d ' '; }   # N
 
 same_bytes() { cmp "$1" "$2"; }     # FILE FILE
 
+# The first bytes of a tensor of DIR/model.safetensors, written over with these.
+poke() {        # DIR TENSOR ESCAPES
+    local f=$1/model.safetensors n at
+    n=$(od -An -v -tu8 -N8 "$f" | tr -d ' ')
+    at=$(st_header "$f" | jq --arg t "$2" '.[$t].data_offsets[0]')
+    printf '%b' "$3" | dd of="$f" bs=1 seek=$((8 + n + at)) conv=notrunc status=none
+}
+
 # The header of a safetensors file as JSON text.
 st_header() {   # FILE
     local n

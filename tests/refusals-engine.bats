@@ -5,14 +5,6 @@ load refusals
 
 copy_of() { rm -rf "$2"; cp -r "$1" "$2"; }     # MODEL DIR
 
-# The first bytes of a tensor of DIR/model.safetensors, written over with these.
-poke() {        # DIR TENSOR ESCAPES
-    local f=$1/model.safetensors n at
-    n=$(od -An -v -tu8 -N8 "$f" | tr -d ' ')
-    at=$(st_header "$f" | jq --arg t "$2" '.[$t].data_offsets[0]')
-    printf '%b' "$3" | dd of="$f" bs=1 seek=$((8 + n + at)) conv=notrunc status=none
-}
-
 @test "lines that gpu-decode refuses" {
     local dir
     dir=$(model gemma3)
