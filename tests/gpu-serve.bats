@@ -171,6 +171,8 @@ END
     [ "$(curl -s -o out -w '%{http_code}' "$URL/nope")" = 404 ] && holds '.error.code == 404' out
     [ "$(curl -s -D head -o /dev/null -w '%{http_code}' "$URL/v1/completions")" = 405 ] && grep -qi '^allow: POST' head
     [ "$(curl -s -o /dev/null -w '%{http_code}' "$URL/v1/completions" -d '{}')" = 415 ]
+    [ "$(curl -s -o out -w '%{http_code}' --request-target http://some.host/v1/models "$URL")" = 200 ] && holds '.object == "list"' out
+    [ "$(curl -s -o out -w '%{http_code}' --request-target https://some.host "$URL")" = 404 ] && holds '.error.code == 404' out
     head -c 20000 /dev/zero | tr '\0' ' ' > big
     [ "$(curl -s -o out -w '%{http_code}' "$URL/v1/completions" -H 'Content-Type: application/json' --data-binary @big)" = 413 ] && holds '.error.code == 413' out
     [ "$(curl -s -o out -w '%{http_code}' "$URL/v1/completions" -H 'Content-Type: application/json' -H 'Transfer-Encoding: chunked' -H 'Expect:' --data-binary @big)" = 413 ]

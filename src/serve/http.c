@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -332,6 +333,14 @@ static void take_body(struct exchange *x, const char *data, size_t n)
     else buf_add(&x->body, data, n);
 }
 
+/* A target may be a whole URL, as a proxy is asked (RFC 9112, 3.2.2). */
+static const char *path_of(const char *target)
+{
+    const size_t scheme = !strncasecmp(target, "http://", 7) ? 7 : !strncasecmp(target, "https://", 8) ? 8 : 0;
+    const char *path = scheme ? strchr(target + scheme, '/') : target;
+    return path ? path : "/";
+}
+
 static enum MHD_Result on_access(void *arg, struct MHD_Connection *c, const char *url, const char *method, const char *version,
     const char *data, size_t *n, void **cls)
 {
@@ -341,7 +350,7 @@ static enum MHD_Result on_access(void *arg, struct MHD_Connection *c, const char
     (void)c;
     if (!x->method) {
         x->method = xstrdup(method);
-        x->path = xstrdup(url);
+        x->path = xstrdup(path_of(url));
         return begin_request(x);
     }
     if (*n) {
