@@ -286,6 +286,32 @@ assert got.count(b"200 OK") == 21, got
 END
 }
 
+@test "where a body ends is never guessed; a NUL does not end a path" {
+    serve
+    need_command python3
+    python3 - "${URL##*:}" <<'END'
+import socket, sys
+body = b'{"prompt":"x","max_tokens":1}'
+def ask(*fields, path=b"/v1/completions", data=body):
+    s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+    s.settimeout(20)
+    s.sendall(b"POST " + path + b" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n" + b"".join(f + b"\r\n" for f in fields) + b"\r\n" + data)
+    got = b""
+    while part := s.recv(65536):
+        got += part
+    return got
+length, chunked, chunks = b"Content-Length: %d" % len(body), b"Transfer-Encoding: chunked", b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+for want, got in [
+        (b"200", ask(length)), (b"200", ask(length, length)), (b"200", ask(chunked, data=chunks)),
+        (b"400", ask(length, b"Content-Length: 5")), (b"400", ask(length, chunked, data=chunks)),
+        (b"501", ask(b"Transfer-Encoding: gzip, chunked", data=chunks)), (b"501", ask(b"Transfer-Encoding: gzip", chunked, data=chunks)),
+        (b"404", ask(length, path=b"/v1/completions%00x")), (b"200", ask(length, path=b"/v1/completions?x=%00"))]:
+    assert got.startswith(b"HTTP/1.1 " + want), (want, got)
+    assert want != b"400" or b"two lengths for one body: send one Content-Length, or Transfer-Encoding: chunked alone" in got, got
+    assert want != b"501" or b"Transfer-Encoding: only chunked is understood" in got, got
+END
+}
+
 @test "a thousand idle connections are no hindrance" {
     serve
     need_command python3

@@ -33,7 +33,7 @@ struct exchange {
     char *method, *path, *target;
     struct buf body;
     size_t seen;                /* bytes of the body, dropped ones included */
-    int refusal;                /* 401, 413 or 0 */
+    int refusal;                /* 400, 401, 413, 501 or 0 */
     bool handed;                /* the handler has been called */
     int fd;
     /* under the lock: */
@@ -304,23 +304,51 @@ static bool key_right(const struct exchange *x)
 
 static void refuse(struct exchange *x)
 {
-    const char *text = x->refusal == 401
-        ? "{\"error\":{\"message\":\"missing or wrong API key: send Authorization: Bearer KEY\",\"type\":\"AuthenticationError\",\"param\":null,\"code\":401}}"
-        : "{\"error\":{\"message\":\"the body is too large\",\"type\":\"BadRequestError\",\"param\":null,\"code\":413}}";
+    static const struct { int status; const char *type, *message; } all[] = {
+        {400, "BadRequestError", "two lengths for one body: send one Content-Length, or Transfer-Encoding: chunked alone"},
+        {401, "AuthenticationError", "missing or wrong API key: send Authorization: Bearer KEY"},
+        {413, "BadRequestError", "the body is too large"},
+        {501, "NotImplementedError", "Transfer-Encoding: only chunked is understood"}};
+    size_t i = 0;
+    while (all[i].status != x->refusal) i++;
     x->answer = WHOLE;
     x->status = x->refusal;
     x->type = "application/json";
     if (x->refusal == 401) exchange_field(x, "WWW-Authenticate: Bearer");
-    buf_str(&x->out, text);
+    buf_printf(&x->out, "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,\"code\":%d}}", all[i].message, all[i].type, x->status);
 }
 
-/* The header is in: what can be refused already? */
+struct framing { const char *length; bool two, chunked, unknown; };
+
+static void each_framing(void *arg, const char *name, const char *value)
+{
+    struct framing *f = arg;
+    if (!strcasecmp(name, "Content-Length")) {
+        f->two = f->two || (f->length && strcmp(f->length, value));
+        f->length = value;
+    } else if (!strcasecmp(name, "Transfer-Encoding")) {
+        f->chunked = f->chunked || !strcasecmp(value, "chunked");
+        f->unknown = f->unknown || strcasecmp(value, "chunked");
+    }
+}
+
+/* Where a body ends must not be a guess (RFC 9112, 6.1 and 6.3): a proxy before us may guess otherwise, or we would wait for the connection's end. */
+static int framing_fault(const struct exchange *x)
+{
+    struct framing f = {NULL, false, false, false};
+    exchange_each_header(x, each_framing, &f);
+    return f.unknown ? 501 : f.two || (f.chunked && f.length) ? 400 : 0;
+}
+
+/* The header is in: what can be refused already?  At once where the client waits for that, or where nobody knows what of it to read. */
 static enum MHD_Result begin_request(struct exchange *x)
 {
     const char *length = exchange_header(x, "Content-Length");
-    if (!key_right(x)) x->refusal = 401;
+    const int framing = framing_fault(x);
+    if (framing) x->refusal = framing;
+    else if (!key_right(x)) x->refusal = 401;
     else if (length && strtoull(length, NULL, 10) > x->server->o.body_max) x->refusal = 413;
-    if (!x->refusal || !exchange_header(x, "Expect")) return MHD_YES;
+    if (!x->refusal || (!framing && !exchange_header(x, "Expect"))) return MHD_YES;
     refuse(x);
     return queue_answer(x, WHOLE);
 }
@@ -333,9 +361,11 @@ static void take_body(struct exchange *x, const char *data, size_t n)
     else buf_add(&x->body, data, n);
 }
 
-/* A target may be a whole URL, as a proxy is asked (RFC 9112, 3.2.2). */
-static const char *path_of(const char *target)
+/* A target may be a whole URL, as a proxy is asked (RFC 9112, 3.2.2).  libmicrohttpd decodes it to a string, which a NUL would end early: such a
+ * path stays as it was sent, and so names nothing. */
+static const char *path_of(const char *sent, const char *decoded)
 {
+    const char *nul = strstr(sent, "%00"), *target = nul && nul < sent + strcspn(sent, "?") ? sent : decoded;
     const size_t scheme = !strncasecmp(target, "http://", 7) ? 7 : !strncasecmp(target, "https://", 8) ? 8 : 0;
     const char *path = scheme ? strchr(target + scheme, '/') : target;
     return path ? path : "/";
@@ -350,7 +380,7 @@ static enum MHD_Result on_access(void *arg, struct MHD_Connection *c, const char
     (void)c;
     if (!x->method) {
         x->method = xstrdup(method);
-        x->path = xstrdup(path_of(url));
+        x->path = xstrdup(path_of(x->target, url));
         return begin_request(x);
     }
     if (*n) {
