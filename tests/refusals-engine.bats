@@ -28,6 +28,15 @@ id: neither a string nor an integer <- {"id":[],"prompt_ids":[2]}
 n: only 1 is supported: give each completion its own line and seed <- {"prompt_ids":[2],"n":2}
 frequency_penalty: only 0 is supported <- {"prompt_ids":[2],"frequency_penalty":0.5}
 stop_token_ids: that is not done here: leave it out <- {"prompt_ids":[2],"stop_token_ids":[7]}
+chat_template: that is not done here: leave it out <- {"prompt_ids":[2],"chat_template":"{{x}}"}
+documents: that is not done here: leave it out <- {"prompt_ids":[2],"documents":[{"text":"x"}]}
+tool_choice: only "auto" and "none" are supported <- {"prompt_ids":[2],"tool_choice":"required"}
+tool_choice: only "auto" and "none" are supported <- {"prompt_ids":[2],"tool_choice":{"type":"function","function":{"name":"f"}}}
+function_call: only "auto" and "none" are supported <- {"prompt_ids":[2],"function_call":{"name":"f"}}
+modalities: only ["text"] is supported <- {"prompt_ids":[2],"modalities":["text","audio"]}
+modalities: only ["text"] is supported <- {"prompt_ids":[2],"modalities":"text"}
+chat_template_kwargs: expected an object <- {"messages":[{"role":"user","content":"x"}],"chat_template_kwargs":5}
+no error <- {"prompt_ids":[2],"max_tokens":1,"tool_choice":"none","function_call":"auto","modalities":["text"],"chat_template":null,"documents":[]}
 no error <- {"prompt_ids":[2],"max_tokens":1,"n":1,"stop_token_ids":[],"frequency_penalty":0,"use_beam_search":false,"response_format":{"type":"text"},"best_of":1,"echo":false}
 TABLE
     lines_refused gpu-decode -q --device cpu --model "$dir" --logits l <<'TABLE'

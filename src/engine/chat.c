@@ -320,6 +320,9 @@ static int get_switch(const json_t *request, const char *key, bool def, bool *ou
 
 static int read_switches(struct render *r, const json_t *request)
 {
+    const json_t *more = json_object_get(request, "chat_template_kwargs");
+    if (more && !json_is_null(more) && !json_is_object(more))
+        return err_set(r->e, EXIT_DATA, "chat_template_kwargs: expected an object");
     if (get_switch(request, "enable_thinking", false, &r->think, r->e) != 0 || get_switch(request, "preserve_thinking", false, &r->preserve, r->e) != 0 ||
         get_switch(request, "continue_final_message", false, &r->open_end, r->e) != 0 ||
         get_switch(request, "add_generation_prompt", !r->open_end, &r->generation_prompt, r->e) != 0)

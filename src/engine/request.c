@@ -277,12 +277,33 @@ static bool idle(const json_t *v)
     return !v || json_is_null(v) || json_is_false(v) || (json_is_array(v) && json_array_size(v) == 0);
 }
 
+/* Nothing makes the model call a function, and its reply is text: what asks for more than that. */
+static int refuse_choices(const json_t *obj, struct err *e)
+{
+    static const char *const choice[] = {"tool_choice", "function_call", NULL};
+    const json_t *modalities = field(obj, "modalities"), *v;
+    size_t k;
+
+    for (int i = 0; choice[i]; i++) {
+        const char *text = json_string_value(field(obj, choice[i]));
+        if (field(obj, choice[i]) && (!text || (strcmp(text, "auto") && strcmp(text, "none"))))
+            return err_set(e, EXIT_DATA, "%s: only \"auto\" and \"none\" are supported", choice[i]);
+    }
+    if (modalities && !json_is_array(modalities))
+        return err_set(e, EXIT_DATA, "modalities: only [\"text\"] is supported");
+    json_array_foreach(modalities, k, v)
+        if (!json_is_string(v) || strcmp(json_string_value(v), "text"))
+            return err_set(e, EXIT_DATA, "modalities: only [\"text\"] is supported");
+    return 0;
+}
+
 /* Asking for what is not done here must not look as if it were done. */
 static int refuse_unsupported(const json_t *obj, struct err *e)
 {
     static const char *const zero[] = {"presence_penalty", "frequency_penalty", NULL};
     static const char *const absent[] = {"suffix", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "functions", "stop_token_ids",
-        "bad_words", "allowed_token_ids", "prompt_logprobs", "truncate_prompt_tokens", "use_beam_search", NULL};
+        "bad_words", "allowed_token_ids", "prompt_logprobs", "truncate_prompt_tokens", "use_beam_search", "logits_processors", "chat_template", "documents", "audio",
+        "web_search_options", NULL};
 
     for (int i = 0; zero[i]; i++) {
         const json_t *v = field(obj, zero[i]);
@@ -300,7 +321,7 @@ static int refuse_unsupported(const json_t *obj, struct err *e)
         return err_set(e, EXIT_DATA, "best_of: only 1 is supported");
     if (json_is_true(json_object_get(obj, "echo")))
         return err_set(e, EXIT_DATA, "echo: only false is supported");
-    return 0;
+    return refuse_choices(obj, e);
 }
 
 /* --- the whole ------------------------------------------------------------------------------------------------------- */
