@@ -72,7 +72,13 @@ TABLE
     "$TOOLS/answer-stub" odd >odd-url 3>&- </dev/null &
     PEER_PID=$!
     until [ -s odd-url ]; do sleep 0.02; done
-    refused 65 "the server's answer contradicts itself: asked for " st-extract "$(cat odd-url)/model.safetensors"
+    refused 65 "the server's answer contradicts itself: asked for the first 32768 bytes, got 2 as \"bytes 0-99/1000\"" st-extract "$(cat odd-url)/model.safetensors"
+    kill "$PEER_PID"
+    printf 'HTTP/1.1 206 x\r\nContent-Encoding: gzip\r\nContent-Range: bytes 0-99/1000\r\nContent-Length: 2\r\nConnection: close\r\n\r\nxx' >packed
+    "$TOOLS/answer-stub" packed >packed-url 3>&- </dev/null &
+    PEER_PID=$!
+    until [ -s packed-url ]; do sleep 0.02; done
+    refused 65 "the server sends it packed (Content-Encoding: gzip), so that ranges mean nothing: download the file and name the copy" st-extract "$(cat packed-url)/model.safetensors"
     ranges --fault no-commit "$dir"
     HF_ENDPOINT=$URL refused 65 "the Hub's answer about o/n has no commit or no file list" st-extract hf://o/n
     none_failed

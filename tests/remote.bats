@@ -33,6 +33,14 @@ same_as_local() {       # OPTION… URL
     [ ! -s err ]
 }
 
+@test "a Retry-After that is a date counts from the answer's own Date; a unit may be written large" {
+    serve --fault busy:1 --fault capital "$(source_dir)"
+    local began=$EPOCHREALTIME
+    same_as_local "$URL"
+    [ $((${EPOCHREALTIME/./} - ${began/./})) -ge 2000000 ]
+    [ "$(grep -c '^503' log)" = 1 ]
+}
+
 @test "one file behind http gives the local bytes" {
     serve "$(source_dir)"
     st-extract --text-only "$(source_dir)/model.safetensors" > a

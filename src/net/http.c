@@ -439,6 +439,12 @@ bool http_header(const struct http_reply *r, const char *name, char *out, size_t
     return false;
 }
 
+long long http_date(const struct http_reply *r, const char *name)
+{
+    char text[64];
+    return http_header(r, name, text, sizeof text) ? (long long)curl_getdate(text, NULL) : -1;
+}
+
 void http_reply_free(struct http_reply *r)
 {
     buf_free(&r->head);

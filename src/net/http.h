@@ -38,6 +38,8 @@ struct http_reply {
 };
 /* The value of the named field (case does not count) copied into out without its blanks; false when absent or longer than n - 1. */
 bool http_header(const struct http_reply *r, const char *name, char *out, size_t n);
+/* The date that the named field says, in seconds since 1970; -1 when there is none. */
+long long http_date(const struct http_reply *r, const char *name);
 void http_reply_free(struct http_reply *r);
 
 /* Who receives an exchange.  r lives until done returns.  Transport faults arrive in e (code 0 = the answer is complete): EXIT_UNAVAILABLE no

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 #include "base/clock.h"
 #include "base/json.h"
@@ -15,6 +16,7 @@
 #define STALL 60.0                          /* seconds without a byte */
 #define BACKOFF_FIRST 0.25
 #define BACKOFF_MOST 16.0
+#define PAUSE_MOST 3600                     /* seconds: a longer Retry-After is not waited for */
 
 struct file {
     char *name;
@@ -85,14 +87,17 @@ static double backoff(int tries)
     return wait < BACKOFF_MOST ? wait : BACKOFF_MOST;
 }
 
-/* Retry-After in seconds (a date is treated as absent: clocks differ), else the backoff. */
+/* Retry-After, else the backoff.  A date counts from the answer's own Date: clocks differ. */
 static double pause_of(const struct http_reply *reply, int tries)
 {
-    char text[32], *end;
+    char text[64], *end;
     if (reply->status && http_header(reply, "Retry-After", text, sizeof text)) {
-        double s = strtod(text, &end);
-        if (end != text && !*end && s >= 0 && s <= 3600)
+        const double s = strtod(text, &end);
+        if (end != text && !*end && s >= 0 && s <= PAUSE_MOST)
             return s;
+        const long long now = http_date(reply, "Date"), then = http_date(reply, "Retry-After");
+        if (now >= 0 && then > now && then - now <= PAUSE_MOST)
+            return (double)(then - now);
     }
     return backoff(tries);
 }
@@ -174,14 +179,16 @@ static char *strong_etag(const struct http_reply *reply)
     return http_header(reply, "ETag", tag, sizeof tag) && tag[0] == '"' ? xstrdup(tag) : NULL;
 }
 
-/* "bytes 0-99/1234" or "bytes star/1234". */
+/* "bytes 0-99/1234" or "bytes star/1234"; a unit's case does not count. */
 static bool content_range(const struct http_reply *reply, uint64_t *begin, uint64_t *end, uint64_t *total)
 {
     char text[100];
     unsigned long long a = 0, b = 0, n;
     if (!http_header(reply, "Content-Range", text, sizeof text))
         return false;
-    if (sscanf(text, "bytes %llu-%llu/%llu", &a, &b, &n) != 3 && sscanf(text, "bytes */%llu", &n) != 1)
+    if (strncasecmp(text, "bytes ", 6) != 0)
+        return false;
+    if (sscanf(text + 6, "%llu-%llu/%llu", &a, &b, &n) != 3 && sscanf(text + 6, "*/%llu", &n) != 1)
         return false;
     *begin = a;
     *end = b;
@@ -199,6 +206,19 @@ static int changed(const struct remote *r, const struct file *f, const char *how
     return err_set(e, EXIT_DATA, "%s: %s: changed while it was read (%s): start again", r->label, f->name, how);
 }
 
+/* The first answer is of no use, and the header says why. */
+static int wrong_head(const struct remote *r, const struct file *f, const struct http_reply *reply, struct err *e)
+{
+    char text[100];
+    if (http_header(reply, "Content-Encoding", text, sizeof text) && strcasecmp(text, "identity") != 0)
+        return err_set(e, EXIT_DATA, "%s: %s: the server sends it packed (Content-Encoding: %s), so that ranges mean nothing: download the file and name the copy",
+                       r->label, f->name, text);
+    if (!http_header(reply, "Content-Range", text, sizeof text))
+        return err_set(e, EXIT_DATA, "%s: %s: a partial answer without Content-Range", r->label, f->name);
+    return err_set(e, EXIT_DATA, "%s: %s: the server's answer contradicts itself: asked for the first %llu bytes, got %zu as \"%s\"", r->label, f->name,
+                   (unsigned long long)HEAD_BYTES, reply->body.n, text);
+}
+
 /* Take size, identity and first bytes from the answer to the first request. */
 static int learn(struct remote *r, struct file *f, struct http_reply *reply, struct err *e)
 {
@@ -213,8 +233,7 @@ static int learn(struct remote *r, struct file *f, struct http_reply *reply, str
     else if (reply->status != 206)
         return refused(r, f->name, reply->status, e);
     else if (!ranged || begin != 0 || reply->body.n != end + 1 || reply->body.n != (total < HEAD_BYTES ? total : HEAD_BYTES))
-        return err_set(e, EXIT_DATA, "%s: %s: the server's answer contradicts itself: asked for %llu bytes, got %zu", r->label, f->name,
-                       (unsigned long long)HEAD_BYTES, reply->body.n);
+        return wrong_head(r, f, reply, e);
     char *etag = strong_etag(reply);
     bool known = f->head != NULL;
     if (known && (total != f->size || (etag && f->etag && strcmp(etag, f->etag) != 0))) {

@@ -9,12 +9,14 @@
  * Faults; N = how many answers they hit (0 = all), counted over ranged requests beyond a file's first bytes ("data answers") unless said otherwise:
  *   cut          half of the body, then the connection closes
  *   status       every request gets status ARG instead (429 and 503 with Retry-After: 0)
+ *   busy         every request gets 503 and a Retry-After that is a date, two seconds after the answer's own, which is long past
  *   late         data answers get status ARG
  *   etag         after N data answers the ETag is another
  *   resize       after N data answers the file seems one byte longer
  *   ignore-range the whole file with 200
  *   wrong-range  Content-Range begins one byte later than asked
  *   no-range     206 without Content-Range
+ *   capital      Content-Range says "Bytes"
  *   long         one byte more than asked
  *   dribble      100 bytes at a time, 0.2 ms apart
  *   redirect     files under resolve/ are at ARG (a base URL) under a signed name
@@ -44,9 +46,10 @@
 #define HEAD_FIRST 32768        /* ranges that begin at 0 and end before this are a file's first bytes */
 #define SHA "0123456789abcdef0123456789abcdef01234567"
 
-enum fault { CUT, STATUS, LATE, ETAG, RESIZE, IGNORE, WRONG, NORANGE, LONG, DRIBBLE, REDIRECT, EXPIRE, GATED, NOCOMMIT, FAULTS };
+enum fault { CUT, STATUS, LATE, ETAG, RESIZE, IGNORE, WRONG, NORANGE, LONG, DRIBBLE, REDIRECT, EXPIRE, GATED, NOCOMMIT, CAPITAL, BUSY, FAULTS };
 static const char *const fault_name[FAULTS] = {
-    "cut", "status", "late", "etag", "resize", "ignore-range", "wrong-range", "no-range", "long", "dribble", "redirect", "expire", "gated", "no-commit"};
+    "cut", "status", "late", "etag", "resize", "ignore-range", "wrong-range", "no-range", "long", "dribble", "redirect", "expire", "gated", "no-commit", "capital",
+    "busy"};
 static struct { bool on; long n, hits; const char *arg; } fault[FAULTS];
 
 static const char *dir;
@@ -207,7 +210,7 @@ static int send_file(struct conn *c, const struct request *q, int fd, uint64_t s
     uint64_t n = size ? b - a + 1 : 0, extra = data && hits(LONG) ? 1 : 0;
     bool cut = data && hits(CUT), wrong = data && hits(WRONG);
     if (ranged && !(data && hits(NORANGE)))
-        snprintf(range_line, sizeof range_line, "Content-Range: bytes %llu-%llu/%llu\r\n", a + wrong, b, (unsigned long long)size);
+        snprintf(range_line, sizeof range_line, "Content-Range: %s %llu-%llu/%llu\r\n", fault[CAPITAL].on ? "Bytes" : "bytes", a + wrong, b, (unsigned long long)size);
     int len = snprintf(head, sizeof head, "HTTP/1.1 %d X\r\nETag: %s\r\nAccept-Ranges: bytes\r\nContent-Length: %llu\r\n%s\r\n",
                        ranged ? 206 : 200, etag, (unsigned long long)(n + extra), range_line);
     note(q, ranged ? 206 : 200);
@@ -256,6 +259,8 @@ static int serve(struct conn *c, struct request *q)
         return answer(c, q, 401, "X-Error-Code: GatedRepo\r\n", "gated");
     if (hits(STATUS))
         return answer(c, q, atoi(fault[STATUS].arg), "Retry-After: 0\r\n", "not now");
+    if (hits(BUSY))
+        return answer(c, q, 503, "Date: Thu, 01 Jan 2015 00:00:00 GMT\r\nRetry-After: Thu, 01 Jan 2015 00:00:02 GMT\r\n", "not now");
     if (strncmp(target, "/api/models/", 12) == 0)
         return strstr(target, "/revision/missing") ? answer(c, q, 404, "", "") : listing(c, q);
     char *name = strstr(target, resolve);
