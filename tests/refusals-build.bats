@@ -34,6 +34,8 @@ config() { jq "$1" b/config.json | sed 's/\("final_logit_softcapping": [0-9]*\)\
     found 1 "stored as packed, but the config ignores it or has no group for it" "$text" config "'.quantization_config.ignore += [\"$up\", \"model.layers.0.mlp.gate_proj\"]'"
     found 1 "the config expects this module, no tensor of it is there" "$text" 'for p in packed shape scale; do st_change drop model.layers.0.mlp.down_proj.weight_$p; done'
     found 0 "cannot decide this regular expression in ignore" "$text" config "'.quantization_config.ignore += [\"re:(?=x)y\"]'"
+    found 1 "re:(: an entry of ignore is no regular expression" "$text" config "'.quantization_config.ignore += [\"re:(\"]'"
+    found 1 "re:a|*: an entry of targets is no regular expression" "$text" config "'$g.targets += [\"re:a|*\"]'"
     found 0 "cannot decide this regular expression in targets" "$text" config "'$g.targets += [\"re:(?=x)y\"]'"
     found 0 '"model.nothing.here" matches nothing here' "$text" config "'$g.targets += [\"model.nothing.here\"]'"
     found 1 '"Llama" is not known here: expected Gemma4ForCausalLM and the like' "$text" config "'.architectures = [\"Llama\"]'"

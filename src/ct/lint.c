@@ -789,6 +789,17 @@ static bool sibling_used(const struct lint *l, const struct ct_pattern *p)
     return ct_modules_find(&l->modules, q) != NULL;
 }
 
+static void say_undecidable(const struct lint *l, const struct ct_pattern *p, const char *list)
+{
+    char loader[100];
+
+    snprintf(loader, sizeof loader, "re.error: %s", p->broken ? p->broken : "");
+    if (p->broken)
+        say(l, CT_REFUSED, p->text, loader, "an entry of %s is no regular expression", list);
+    else
+        say(l, CT_UNTIDY, p->text, "", "cannot decide this regular expression in %s: list names, or use . * ( | ) and [ ] only", list);
+}
+
 static void lint_entries(const struct lint *l)
 {
     size_t unused = 0;
@@ -798,7 +809,7 @@ static void lint_entries(const struct lint *l)
         const struct ct_pattern *p = &l->q->ignore[i];
 
         if (p->undecidable) {
-            say(l, CT_UNTIDY, p->text, "", "cannot decide this regular expression in ignore: list names, or use . * ( | ) and [ ] only");
+            say_undecidable(l, p, "ignore");
         } else if (!pattern_used(l, p) && !sibling_used(l, p)) {
             first = unused++ ? first : p->text;
         }
@@ -809,7 +820,7 @@ static void lint_entries(const struct lint *l)
         const struct ct_pattern *p = &l->q->target[i].pattern;
 
         if (p->undecidable)
-            say(l, CT_UNTIDY, p->text, "", "cannot decide this regular expression in targets: list names, or use . * ( | ) and [ ] only");
+            say_undecidable(l, p, "targets");
         else if ((p->is_regex || strchr(p->text, '.')) && !pattern_used(l, p))
             say(l, CT_NOTE, "targets", "", "\"%.200s\" matches nothing here", p->text);
     }

@@ -103,6 +103,56 @@ static bool translate(const char *s, struct buf *out)
     return true;
 }
 
+/* The ']' of a set that begins after '[', or the text's end.  One that comes first is a member. */
+static const char *set_end(const char *s)
+{
+    s += *s == '^';
+    for (s += *s == ']'; *s && *s != ']'; s++)
+        s += *s == '\\' && s[1];
+    return s;
+}
+
+/* What Python's re.error says of a regex that it cannot read at all; NULL: it may be one.  Comments and flags, one of which allows more comments,
+ * are not looked into. */
+static const char *fault_of(const char *s)
+{
+    size_t depth = 0;
+    bool nothing = true;                        /* that a repeat could be of */
+
+    for (; *s; s++) {
+        const bool was = nothing;
+
+        nothing = *s == '(' || *s == '|';
+        switch (*s) {
+        case '\\':
+            if (!*++s)
+                return "bad escape (end of pattern)";
+            break;
+        case '[':
+            if (!*(s = set_end(s + 1)))
+                return "unterminated character set";
+            break;
+        case '(':
+            depth++;
+            if (s[1] == '?' && (s[2] == '#' || islower((unsigned char)s[2])))
+                return NULL;
+            s += s[1] == '?';
+            break;
+        case ')':
+            if (depth-- == 0)
+                return "unbalanced parenthesis";
+            break;
+        case '*': case '+': case '?':
+            if (was)
+                return "nothing to repeat";
+            break;
+        default:
+            break;
+        }
+    }
+    return depth ? "missing ), unterminated subpattern" : NULL;
+}
+
 void ct_pattern_init(struct ct_pattern *p, const char *text, const char *mapped)
 {
     struct buf ere = BUF_INIT;
@@ -117,6 +167,7 @@ void ct_pattern_init(struct ct_pattern *p, const char *text, const char *mapped)
     p->undecidable = strlen(text) > PATTERN_MAX || !translate(text + 3, &ere);
     if (!p->undecidable)
         p->undecidable = xregcomp(&p->re, ere.data) != 0;
+    p->broken = p->undecidable ? fault_of(text + 3) : NULL;
     buf_free(&ere);
 }
 

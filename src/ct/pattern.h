@@ -1,7 +1,8 @@
 /* One entry of a `targets` or `ignore` list: an exact name, a class name, or "re:R" with a Python regular expression.
  *
  * R matches from the start of the name, not to its end (Python's re.match).  Supported: what POSIX ERE and Python share, and \d \w \s \. (?: and lazy
- * quantifiers, whose yes or no is the same.  Everything else (look-around, back-references, counted repeats …) is "cannot decide", never a guess.
+ * quantifiers, whose yes or no is the same.  Everything else (look-around, back-references, counted repeats …) is "cannot decide", never a guess; of
+ * that, what Python's re.compile is sure to refuse is broken.
  */
 #ifndef CT_PATTERN_H
 #define CT_PATTERN_H
@@ -15,6 +16,7 @@ struct ct_pattern {
     char *name;             /* not a regex: the name after mapping to the loader's spelling; else NULL */
     regex_t re;
     bool is_regex, undecidable;
+    const char *broken;     /* undecidable, and so is it for Python: the words of its re.error; else NULL */
 };
 
 /* `mapped` is what the loader makes of a dotted name (NULL = the text itself); copied. */
