@@ -866,9 +866,9 @@ static void print_grade(const struct check *c, enum ct_grade grade)
 
         if (strcmp(json_string_value(json_object_get(f, "grade")), grade_names[grade]) != 0 || shown++ >= SHOWN)
             continue;
-        printf("%s: %s: %s\n", grade_names[grade], json_string_value(json_object_get(f, "where")), json_string_value(json_object_get(f, "what")));
+        print_line("%s: %s: %s", grade_names[grade], json_string_value(json_object_get(f, "where")), json_string_value(json_object_get(f, "what")));
         if (vllm)
-            printf("    vLLM: %s\n", vllm);
+            print_line("    vLLM: %s", vllm);
     }
     if (shown > SHOWN)
         printf("%s: %ld more of this grade (--json has all)\n", grade_names[grade], shown - SHOWN);
@@ -887,7 +887,7 @@ static void print_values(const struct check *c)
     json_array_foreach(c->compared, i, t) {
         uint64_t values = (uint64_t)json_integer_value(json_object_get(t, "values")), exact = (uint64_t)json_integer_value(json_object_get(t, "exact_values"));
 
-        printf("%s: %s, %.4f %% of values exact, worst error %.3g of the group's peak\n", json_string_value(json_object_get(t, "tensor")),
+        print_line("%s: %s, %.4f %% of values exact, worst error %.3g of the group's peak", json_string_value(json_object_get(t, "tensor")),
             json_string_value(json_object_get(t, "stored")), percent(exact, values), json_real_value(json_object_get(t, "worst")));
     }
     printf("values: %llu compared, %.4f %% exact, %.4f %% of groups exact, worst error %.3g\n", (unsigned long long)c->total.values, percent(c->total.exact, c->total.values),

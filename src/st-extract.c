@@ -304,7 +304,7 @@ static void list_row(const struct st_tensor *t)
     size_t n = 0;
     for (int i = 0; i < t->ndim; i++)
         n += (size_t)snprintf(shape + n, sizeof shape - n, "%s%llu", i ? "x" : "", (unsigned long long)t->shape[i]);
-    printf("%-8s %-16s %14llu  %-8s %s\n", st_dtype_name(t->dtype), t->ndim ? shape : "scalar", (unsigned long long)t->nbytes,
+    print_line("%-8s %-16s %14llu  %-8s %s", st_dtype_name(t->dtype), t->ndim ? shape : "scalar", (unsigned long long)t->nbytes,
            class_name(t->name), t->name);
 }
 

@@ -52,6 +52,8 @@ TABLE
     refused 64 "HF_ENDPOINT has a user or password: it would stand in logs and provenance" env HF_ENDPOINT=http://me:s3cret@127.0.0.1:1 st-extract hf://a/b
     [[ $(st-extract 'http://me:s3cret@127.0.0.1:1/a' 2>&1) != *s3cret* ]]
     refused 64 "http://127.0.0.1:1/a: a URL with a query or fragment is not supported" st-extract 'http://127.0.0.1:1/a?b'
+    refused 64 "http:///x: a URL without a host: http(s)://host/path is expected" st-extract http:///x
+    refused 64 "https://: a URL without a host" st-extract https://
     refused 64 "the Hub's token has a character that no token has: check HF_TOKEN" env HF_TOKEN='a b' HF_ENDPOINT=http://127.0.0.1:1 st-extract hf://x/y
     ranges --fault late:0:503 "$dir"
     refused 75 "model.safetensors: the answer is incomplete or refused for now: tried 1 times: try again later" st-extract --retries 0 --select layers "$URL/model.safetensors"

@@ -94,6 +94,22 @@ names() { st_header "$1" | jq -r 'del(.__metadata__) | to_entries | sort_by(.val
     st-extract --json --text-only "$dir" | jq -s -e 'length == 159 and .[0].name == "model.embed_tokens.weight" and .[0].shape == [1024, 256] and .[0].bytes == 524288 and .[0].dtype == "BF16"'
 }
 
+@test "a name's control characters are shown, in a list and in ct-check's lines, never sent to the terminal" {
+    local header='{"a\nb\u001b[31m":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+    { printf '%b' "\\x$(printf %02x ${#header})\\0\\0\\0\\0\\0\\0\\0"; printf '%sAAAA' "$header"; } > odd.safetensors
+    st-extract --json odd.safetensors | jq -e '.name == "a\nb\u001b[31m"'
+    st-extract --list odd.safetensors > t
+    [ "$(wc -l < t)" = 3 ]
+    grep -F 'a\x0ab\x1b[31m' t
+    need_program ct-check
+    mkdir b
+    cp "$(golden gemma3-nano)/config.json" odd.safetensors b
+    mv b/odd.safetensors b/model.safetensors
+    run -1 ct-check b
+    grep -F 'a\x0ab\x1b[31m' <<< "$output"
+    run -1 grep $'\e' <<< "$output"
+}
+
 @test "--plan writes the header alone, and a plan goes through" {
     dir=$(golden e2b-nano)
     st-extract --text-only --plan "$dir" > p

@@ -45,18 +45,23 @@ void prog_no_core(void)
     if (setrlimit(RLIMIT_CORE, &(struct rlimit){1, 1})) setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
 }
 
-/* Names come from files that others wrote: what could move the cursor is shown as \xNN. */
-static void escape_controls(char *s, size_t size)
+/* Names come from files that others wrote: what could move the cursor is shown as \xNN.  Allocates nothing: want of memory is said this way too. */
+static void escaped(char *out, size_t size, const char *s)
 {
-    char out[sizeof ((struct err *)0)->msg];
     size_t n = 0;
-    for (const unsigned char *p = (const unsigned char *)s; *p && n + 5 < sizeof out; p++) {
+    for (const unsigned char *p = (const unsigned char *)s; *p && n + 5 < size; p++) {
         if (*p < 0x20 || *p == 0x7f)
-            n += (size_t)snprintf(out + n, sizeof out - n, "\\x%02x", *p);
+            n += (size_t)snprintf(out + n, size - n, "\\x%02x", *p);
         else
             out[n++] = (char)*p;
     }
     out[n] = 0;
+}
+
+static void escape_controls(char *s, size_t size)
+{
+    char out[sizeof ((struct err *)0)->msg];
+    escaped(out, sizeof out, s);
     snprintf(s, size, "%s", out);
 }
 
@@ -144,6 +149,21 @@ void note_msg(const char *fmt, ...)
     va_start(ap, fmt);
     say("", fmt, ap);
     va_end(ap);
+}
+
+void print_line(const char *fmt, ...)
+{
+    struct buf b = BUF_INIT;
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(&b, fmt, ap);
+    va_end(ap);
+    const size_t size = 4 * b.n + 6;
+    char *out = xmalloc(size);
+    escaped(out, size, b.data);
+    puts(out);
+    free(out);
+    buf_free(&b);
 }
 
 int err_process(struct err *e)

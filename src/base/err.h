@@ -53,6 +53,9 @@ _Noreturn void die_msg(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void warn_msg(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void note_msg(const char *fmt, ...) PRINTF_LIKE(1, 2);
 
+/* A line to stdout for a person, the newline added; control characters in it are escaped as they are in messages. */
+void print_line(const char *fmt, ...) PRINTF_LIKE(1, 2);
+
 /* pipe() or fork() (errno says why), or pthread_create(), has failed: 75. */
 int err_process(struct err *e);
 int err_thread(struct err *e);

@@ -456,6 +456,9 @@ static int open_web(struct remote *r, const char *url, struct err *e)
         return err_set(e, EXIT_USAGE, "a source's URL with a user or password is not supported: it would stand in logs and provenance");
     if (url[n])
         return err_set(e, EXIT_USAGE, "%.*s: a URL with a query or fragment is not supported", (int)n, url);
+    const char *host = strstr(url, "://") + 3;
+    if (!*host || *host == '/')
+        return err_set(e, EXIT_USAGE, "%s: a URL without a host: http(s)://host/path is expected", url);
     while (n > 8 && url[n - 1] == '/')
         n--;
     char *whole = xstrndup(url, n), *slash = strrchr(whole, '/');
