@@ -138,13 +138,12 @@ static bool read_model(const struct st_header *h, const char *stream, struct gem
 }
 
 /* `before` = names that an earlier stage left in 16 bits: they stay there.  K and V of layers that share another's pass: builds drop them. */
-static struct items plan(const struct st_header *h, unsigned only, const regex_t *leave, const json_t *before, const char *stream)
+static void plan(struct items *all, const struct st_header *h, unsigned only, const regex_t *leave, const json_t *before, const char *stream)
 {
-    struct items all = {xcalloc(h->n ? h->n : 1, sizeof *all.item), h->n};
     struct gemma g;
     bool known = read_model(h, stream, &g);
     for (size_t i = 0; i < h->n; i++) {
-        struct item *it = &all.item[i];
+        struct item *it = &all->item[i];
         it->in = &h->t[i];
         if (!selected(it->in, only) || !is_wide_weight(it->in) || (known && gemma_is_dead(&g, it->in->name)))
             continue;
@@ -153,7 +152,6 @@ static struct items plan(const struct st_header *h, unsigned only, const regex_t
         if (!left)
             check_shape(it, stream);
     }
-    return all;
 }
 
 /* --- groups that have no block --------------------------------------------------------------------------------------- */
@@ -585,7 +583,8 @@ int main(int argc, char **argv)
     if (!left)
         die(&e);
     enum q4_scale kind = choose_scale(in, st_reader_name(r));
-    struct items all = plan(in, only, &leave, left, st_reader_name(r));
+    struct items all = {xcalloc(in->n ? in->n : 1, sizeof *all.item), in->n};
+    plan(&all, in, only, &leave, left, st_reader_name(r));
     struct job *job = new_job(kind, &all, r);
     if (strcmp(opt.off_grid, "keep") == 0 && !st_is_plan(in))
         find_off_grid(job, &e);
