@@ -6,7 +6,8 @@
 #include "engine/pace.h"
 
 enum {
-    ROWS_BYTES = 32768,         /* weights that one piece of work reads */
+    ROWS_BYTES = 32768,         /* weights that one piece of work reads: small, so that threads end together */
+    ALONE_BYTES = 1 << 20,      /* the same on one thread, where each piece only costs the calls that make it */
     HEAD_TOKENS = 16,           /* tokens whose logits are held at once */
     CAP_PIECE = 8192            /* logits that one piece of work caps */
 };
@@ -81,16 +82,16 @@ static void each_token(struct forward *f, void (*fn)(void *f, size_t t))
 
 struct products { const struct forward *f; struct product *p; size_t n; };
 
-static size_t piece_rows(const struct matrix *w)
+static size_t piece_rows(const struct forward *f, const struct matrix *w)
 {
-    const size_t rows = ROWS_BYTES / matrix_row_bytes(w) / 16 * 16;
+    const size_t rows = (par_threads(f->par) > 1 ? ROWS_BYTES : ALONE_BYTES) / matrix_row_bytes(w) / 16 * 16;
 
     return rows ? rows : 16;
 }
 
-static size_t pieces(const struct product *p)
+static size_t pieces(const struct forward *f, const struct product *p)
 {
-    return (p->w->rows + piece_rows(p->w) - 1) / piece_rows(p->w);
+    return (p->w->rows + piece_rows(f, p->w) - 1) / piece_rows(f, p->w);
 }
 
 static void multiply_piece(void *arg, size_t i)
@@ -99,9 +100,9 @@ static void multiply_piece(void *arg, size_t i)
     const struct kernels *k = s->f->k;
     const struct product *p = s->p;
 
-    while (i >= pieces(p))
-        i -= pieces(p++);
-    const size_t rows = piece_rows(p->w), first = i * rows, end = first + rows < p->w->rows ? first + rows : p->w->rows;
+    while (i >= pieces(s->f, p))
+        i -= pieces(s->f, p++);
+    const size_t rows = piece_rows(s->f, p->w), first = i * rows, end = first + rows < p->w->rows ? first + rows : p->w->rows;
     if (s->f->math == MATH_FAST)
         k->linear_fast(p->w, first, end, p->x, p->ldx, p->act, p->n, pace_of(&s->f->paces, p->w), p->y, p->ldy);
     else
@@ -166,7 +167,7 @@ static void multiply(struct forward *f, struct product *p, size_t n)
     if (f->math == MATH_FAST)
         prepare(f, p, n);
     for (size_t i = 0; i < n; i++)
-        count += pieces(&p[i]);
+        count += pieces(f, &p[i]);
     par_for(f->par, count, multiply_piece, &(struct products){f, p, n});
 }
 

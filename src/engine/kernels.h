@@ -48,9 +48,9 @@ struct kv_span { const float *k, *v; size_t n; };
 /* Bytes of one vector prepared for linear_fast, a multiple of 64. */
 static inline size_t act_bytes(enum weight_kind kind, size_t cols) { return kind == W_FP8 ? (cols + 63) / 64 * 256 : (cols + 511) / 512 * 512 / 4 * 9; }
 
-/* How a product of one token walks memory, which changes its speed, never its result: how many bytes ahead it asks for, into the second cache and into the first; four rows of int4 or int8 abreast or
+/* How a product of one token walks memory, which changes its speed, never its result: how many bytes ahead it asks for, into the second cache and into the first; rows of int4 or int8 in tiles or
  * one after another. */
-struct pace { size_t far, near; bool abreast; };
+struct pace { size_t far, near; bool tiled; };
 
 /* Tokens prepared for linear_fast and for bounds(): [tokens] of each, `groups` apart, in order of the columns. */
 struct screened {

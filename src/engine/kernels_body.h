@@ -389,29 +389,36 @@ INLINE void four_rows_shared(enum st_dtype type, struct pace pace, const struct 
 }
 #endif
 
-/* Four rows abreast draw once on activations that a row alone would find driven out of the nearest cache; memory is asked for in order of address all the same. */
-INLINE void four_abreast(enum weight_kind kind, enum st_dtype type, struct pace pace, const struct matrix *w, size_t row, struct act a, v16 sum[4])
+enum { TILED_ROWS = 16, TILED_COLUMNS = 4096 };
+
+/* TILED_ROWS rows in tiles, whose activations stay in the nearest cache, where those of a whole row would leave it no room; memory is asked for in order of address all the same. */
+INLINE void tiled_rows(enum weight_kind kind, enum st_dtype type, struct pace pace, const struct matrix *w, size_t row, struct act a, float *y)
 {
     const size_t bytes = SEGMENT / BLOCK * block_bytes(kind), stride = w->cols / BLOCK * block_bytes(kind);
-    const uint8_t *p = w->data + row * stride;
-    size_t at = 0;
+    const uint8_t *p = w->data + row * stride, *next = p + pace.far, *scale = w->scale + row * w->scales * 2 + pace.far / 8;
+    v16 sum[TILED_ROWS];
 
-    for (size_t r = 0; r < 4; r++)
+    for (size_t r = 0; r < TILED_ROWS; r++)
         sum[r] = v_set(0);
-    for (size_t k = 0; k + SEGMENT <= w->cols; k += SEGMENT, at += bytes) {
-        fetch(p + 4 * at + pace.far, 4 * bytes / 64, false);
-#pragma GCC unroll 4
-        for (size_t r = 0; r < 4; r++) {
-            fetch(p + r * stride + at + pace.near, bytes / 64, true);
-            sum[r] = some_columns(kind, type, 4, w, row + r, k, a, sum[r]);
+    for (size_t k0 = 0; k0 < w->cols; k0 += TILED_COLUMNS)
+        for (size_t r = 0; r < TILED_ROWS; r++, scale += TILED_COLUMNS / 16) {
+            v16 s = sum[r];
+            if (type != MIXED)
+                fetch(scale, TILED_COLUMNS / 16 / 64, false);
+            for (size_t k = k0; k < k0 + TILED_COLUMNS && k + SEGMENT <= w->cols; k += SEGMENT, next += bytes) {
+                fetch(next, bytes / 64, false);
+                fetch(p + r * stride + k / BLOCK * block_bytes(kind) + pace.near, bytes / 64, true);
+                s = some_columns(kind, type, 4, w, row + r, k, a, s);
+            }
+            sum[r] = s;
         }
-    }
-    fetch(p + 4 * at + pace.far, (4 * (stride - at) + 63) / 64, false);
-    for (size_t r = 0; r < 4; r++)
+    for (size_t r = 0; r < TILED_ROWS; r++)
         sum[r] = last_columns(kind, type, w, row + r, a, sum[r]);
+    for (size_t r = 0; r < TILED_ROWS; r += 4)
+        v_sum4(sum + r, y + r);
 }
 
-/* Up to four rows, abreast or one after another in order of address. */
+/* Up to four rows, in order of address. */
 INLINE void four_rows(enum weight_kind kind, enum st_dtype type, struct pace pace, const struct matrix *w, size_t row, size_t rows, struct act a, float *y)
 {
     v16 sum[4];
@@ -425,21 +432,22 @@ INLINE void four_rows(enum weight_kind kind, enum st_dtype type, struct pace pac
         return;
     }
 #endif
-    if (rows == 4 && pace.abreast)
-        four_abreast(kind, type, pace, w, row, a, sum);
-    else
-        for (size_t r = 0; r < 4; r++)
-            sum[r] = r < rows ? last_columns(kind, type, w, row + r, a, whole_segments(kind, type, pace, w, row + r, a)) : v_set(0);
+    for (size_t r = 0; r < 4; r++)
+        sum[r] = r < rows ? last_columns(kind, type, w, row + r, a, whole_segments(kind, type, pace, w, row + r, a)) : v_set(0);
     v_sum4(sum, all);
     memcpy(y, all, rows * sizeof *y);
 }
 
 INLINE void rows_of_token(enum weight_kind kind, enum st_dtype type, struct pace pace, const struct matrix *w, size_t row0, size_t row1, struct act a, float *y)
 {
-    for (size_t r = row0; r < row1; r += 4)
+    size_t r = row0;
+
+    for (; pace.tiled && r + TILED_ROWS <= row1; r += TILED_ROWS)
+        tiled_rows(kind, type, pace, w, r, a, y + r);
+    for (; r < row1; r += 4)
         four_rows(kind, type, pace, w, r, least(4, row1 - r), a, y + r);
     if (kind == W_INT8)
-        for (size_t r = row0; r < row1; r++)
+        for (r = row0; r < row1; r++)
             y[r] *= row_scale(w, r);
 }
 

@@ -4,16 +4,16 @@
 #include "base/err.h"
 
 enum {
-    ROUNDS = 7,                 /* each choice is tried so often at most, and its median counts: other work on the machine disturbs single trials by more than choices differ */
+    ROUNDS = 15,                /* each choice is tried so often at most, and its median counts: other work on the machine disturbs single trials by more than choices differ */
     LEAST_ROUNDS = 3,
     TRIAL_BYTES = 1 << 19       /* of weights in one trial */
 };
 
-/* Near ones let the hardware's own prefetching see one stream, and suit kernels that are much faster than memory; far ones suit those that are not.  Abreast suits rows
- * whose activations fill the nearest cache. */
-static const struct pace choices[] = {{8192, 512, false}, {16384, 1024, false}, {32768, 1024, false}, {32768, 1024, true}, {2048, 512, false}};
-enum { IN_ORDER = 0, ABREAST = 3, NEAR = 4, CHOICES = sizeof choices / sizeof *choices };
-#define CLEARLY 0.92        /* of the usual choice's time */
+/* Less far ones let the hardware's own prefetching see one stream, and suit kernels that are much faster than memory; far ones suit those that are not.  Two lines ahead into
+ * the first cache are what Zen 5 likes, eight Zen 4.  Tiles suit rows whose activations fill the nearest cache, and ask for about a tile's rows ahead. */
+static const struct pace choices[] = {{8192, 512, false}, {8192, 128, false}, {32768, 1024, false}, {131072, 256, true}, {2048, 512, false}};
+enum { IN_ORDER = 0, TILED = 3, NEAR = 4, CHOICES = sizeof choices / sizeof *choices };
+#define CLEARLY 0.96        /* of the usual choice's time */
 
 enum { NEAREST_CACHE = 24 << 10 };      /* of 32 KiB, what activations can have beside the weights that pass through */
 
@@ -22,7 +22,7 @@ static size_t usual(const struct matrix *w)
 {
     if (w->kind != W_INT4 && w->kind != W_INT8)
         return w->kind == W_FP8 ? IN_ORDER : NEAR;
-    return act_bytes(w->kind, w->cols) > NEAREST_CACHE ? ABREAST : IN_ORDER;
+    return act_bytes(w->kind, w->cols) > NEAREST_CACHE ? TILED : IN_ORDER;
 }
 
 static double now(void)

@@ -1,8 +1,8 @@
-/* How the products of one token in fast mode walk memory: how far ahead they ask for weights, and whether rows go abreast. What is best depends on the kernel, the length of a row and the
+/* How the products of one token in fast mode walk memory: how far ahead they ask for weights, and whether rows go in tiles. What is best depends on the kernel, the length of a row and the
  * machine, and is found by trying.
  *
  * Owns: the choice for each kind of weight and length of row, made once at load in a few milliseconds.  Rows go one by one in order of address, which memory likes best, but for those so
- * long that their activations leave the nearest cache no room.  It changes no result.
+ * long that their activations leave the nearest cache no room: in tiles.  It changes no result.
  */
 #ifndef ENGINE_PACE_H
 #define ENGINE_PACE_H

@@ -78,7 +78,7 @@ static float value(const struct matrix *m, size_t r, size_t k)
     return 0;
 }
 
-static const struct pace pace = {4096, 512, false}, abreast = {4096, 512, true};
+static const struct pace pace = {4096, 512, false}, tiled = {4096, 512, true};
 
 static void same_as_scalar(const struct kernels *k, const struct matrix *m, const float *x, const float *want)
 {
@@ -163,7 +163,7 @@ static double fast_error(enum weight_kind kind, size_t cols, bool outliers)
             twins[i]->prepare(kind, x + t * cols, cols, again + t * stride);
         assert(!memcmp(act, again, TOKENS * stride));
         for (size_t t = 0; t < TOKENS; t++)
-            twins[i]->linear_fast(&m, 0, ROWS, x + t * cols, cols, act + t * stride, 1, t % 2 ? &abreast : &pace, z + t * ROWS, ROWS);
+            twins[i]->linear_fast(&m, 0, ROWS, x + t * cols, cols, act + t * stride, 1, t % 2 ? &tiled : &pace, z + t * ROWS, ROWS);
         assert(!memcmp(y, z, sizeof y));
         memset(z, 0, sizeof z);
         twins[i]->linear_fast(&m, 0, ROWS, x, cols, act, TOKENS, &pace, z, ROWS);
