@@ -14,6 +14,7 @@
 #include "base/progress.h"
 #include "ct/plan.h"
 #include "ct/shards.h"
+#include "gemma/names.h"
 #include "quant/q4.h"
 #include "quant/w8.h"
 #include "tensor/stream.h"
@@ -636,19 +637,27 @@ static bool eight_bit(const char *build)
     return strncmp(build, "fp8", 3) == 0 || strncmp(build, "int8", 4) == 0;
 }
 
+static bool has_towers(const struct ct_plan *p)
+{
+    for (size_t i = 0; i < p->out->n; i++)
+        if (gemma_classify(p->out->t[i].name) == GC_TOWER)
+            return true;
+    return false;
+}
+
 /* A recipe says which build it makes; a model that lacks what makes the difference gives another. */
 static int check_expected(const struct ct_plan *p, const char *expect, const char *name, struct err *e)
 {
     const char *why = "choose the recipe of that name";
 
+    if (expect && strcmp(expect, "full") == 0 && !has_towers(p))
+        return err_set(e, EXIT_DATA, "%s: build full does not apply: the source has no vision or audio parts, the text build is the whole of it", name);
     if (!expect || strcmp(expect, p->build) == 0)
         return 0;
     if (strcmp(expect, "ple4") == 0 && strcmp(p->build, "text") == 0)
         why = "the model has no per-layer table (only E2B and E4B do), the text build is what it can have";
     if (eight_bit(expect) && !eight_bit(p->build))
         why = "the source's linears are int4 already, 8-bit ones are made from a source in 16 bits";
-    if (strcmp(expect, "full") == 0 && strncmp(p->build, "full", 4) != 0)
-        why = "the source has no vision or audio parts, the text build is the whole of it";
     return err_set(e, EXIT_DATA, "%s: build %s does not apply: this makes %s: %s", name, expect, p->build, why);
 }
 
