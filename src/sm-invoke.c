@@ -1,6 +1,7 @@
 /* sm-invoke: request lines in, answer lines with timings out; closed- or open-loop load on an OpenAI-compatible server or a SageMaker endpoint. */
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/resource.h>
 #include "aws/guard.h"
 #include "aws/runtime.h"
@@ -52,7 +53,7 @@ static struct runtime *open_endpoint(const char *endpoint, const char *profile)
 static void check(const struct load_options *o, const char *endpoint, const char *key_file)
 {
     if (!o->url == !endpoint) opt_usage(endpoint ? "--url and --endpoint exclude each other" : "--url is missing: give the server's base URL, or --endpoint NAME");
-    if (o->url && strncmp(o->url, "http://", 7) && strncmp(o->url, "https://", 8)) opt_usage("--url %s: expected http:// or https://", o->url);
+    if (o->url && strncasecmp(o->url, "http://", 7) && strncasecmp(o->url, "https://", 8)) opt_usage("--url %s: expected http:// or https://", o->url);
     if (o->url && http_names_user(o->url)) opt_usage("--url: a user or password in it would stand in results: give the server's key by --api-key-file");
     if (o->rate == 0) opt_usage("--rate 0: nothing would ever start: leave it out, and a request starts when one has ended");
     if (o->timeout == 0) opt_usage("--timeout 0: every request would be given up at once: name the seconds that one may take");

@@ -31,6 +31,7 @@ same_as_local() {       # OPTION… URL
     same_as_local "$URL"
     same_as_local --connections 1 "$URL/"
     [ ! -s err ]
+    same_as_local "HTTP${URL#http}"         # a scheme may be written large
 }
 
 @test "a Retry-After that is a date counts from the answer's own Date; a unit may be written large" {

@@ -69,7 +69,7 @@ struct remote {
 
 bool remote_is(const char *path)
 {
-    return strncmp(path, "hf://", 5) == 0 || strncmp(path, "http://", 7) == 0 || strncmp(path, "https://", 8) == 0;
+    return strncasecmp(path, "hf://", 5) == 0 || strncasecmp(path, "http://", 7) == 0 || strncasecmp(path, "https://", 8) == 0;
 }
 
 /* --- one request, waited for, tried again -------------------------------------------------------------------------- */
@@ -481,7 +481,7 @@ struct remote *remote_open(const char *url, const struct remote_options *o, stru
     r->ring = xcalloc((size_t)o->connections, sizeof *r->ring);
     int bad = !r->http;
     if (!bad)
-        bad = strncmp(url, "hf://", 5) == 0 ? open_hub(r, url, e) : open_web(r, url, e);
+        bad = strncasecmp(url, "hf://", 5) == 0 ? open_hub(r, url, e) : open_web(r, url, e);
     if (bad) {
         remote_close(r);
         return NULL;
