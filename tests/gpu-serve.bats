@@ -171,6 +171,8 @@ END
     [ "$(curl -s -o out -w '%{http_code}' "$URL/nope")" = 404 ] && holds '.error.code == 404' out
     [ "$(curl -s -D head -o /dev/null -w '%{http_code}' "$URL/v1/completions")" = 405 ] && grep -qi '^allow: POST' head
     [ "$(curl -s -o /dev/null -w '%{http_code}' "$URL/v1/completions" -d '{}')" = 415 ]
+    [ "$(echo '{"prompt":"x"}' | gzip | curl -s -o out -w '%{http_code}' "$URL/v1/completions" -H 'Content-Type: application/json' -H 'Content-Encoding: gzip' --data-binary @-)" = 415 ]
+    holds '.error.message | contains("a compressed body is not read: send it without Content-Encoding")' out
     [ "$(curl -s -o out -w '%{http_code}' --request-target http://some.host/v1/models "$URL")" = 200 ] && holds '.object == "list"' out
     [ "$(curl -s -o out -w '%{http_code}' --request-target https://some.host "$URL")" = 404 ] && holds '.error.code == 404' out
     head -c 20000 /dev/zero | tr '\0' ' ' > big
@@ -201,6 +203,7 @@ END
     [ "$(jq -c .tokens out)" = "$(cat expected)" ] && holds '.count == (.tokens | length) and .max_model_len == 4096' out
     post /tokenize "$(jq -nc --arg t "$text" '{prompt: $t}')" | jq -e --argjson e "$(cat expected)" '.tokens[1:] == $e'
     post /detokenize "{\"tokens\":$(cat expected)}" | jq -e --arg t "$text" '.prompt == $t'
+    post /v1/completions "$(jq -nc --arg t "$text" '{prompt: $t, max_tokens: 1, add_special_tokens: false}')" | jq -e --argjson e "$(cat expected)" '.usage.prompt_tokens == ($e | length)'
     post /tokenize '{"messages":[{"role":"user","content":"hi"}]}' | holds '.count > 3'
     post /detokenize '{"tokens":[-1]}' | holds '.error.param == "tokens[0]"'
     post /detokenize '{"tokens":[99999999]}' | holds '.error.code == 400'

@@ -36,6 +36,9 @@ function_call: only "auto" and "none" are supported <- {"prompt_ids":[2],"functi
 modalities: only ["text"] is supported <- {"prompt_ids":[2],"modalities":["text","audio"]}
 modalities: only ["text"] is supported <- {"prompt_ids":[2],"modalities":"text"}
 chat_template_kwargs: expected an object <- {"messages":[{"role":"user","content":"x"}],"chat_template_kwargs":5}
+add_special_tokens: the chat template writes its own: leave it out <- {"messages":[{"role":"user","content":"x"}],"add_special_tokens":true}
+add_special_tokens: neither true nor false <- {"prompt":"x","add_special_tokens":1}
+no error <- {"messages":[{"role":"user","content":"x"}],"add_special_tokens":false,"max_tokens":1}
 no error <- {"prompt_ids":[2],"max_tokens":1,"tool_choice":"none","function_call":"auto","modalities":["text"],"chat_template":null,"documents":[]}
 no error <- {"prompt_ids":[2],"max_tokens":1,"n":1,"stop_token_ids":[],"frequency_penalty":0,"use_beam_search":false,"response_format":{"type":"text"},"best_of":1,"echo":false}
 TABLE

@@ -198,10 +198,10 @@ static int encode(struct ids *out, const struct engine *en, const char *key, con
     return 0;
 }
 
-/* bos before it, unless the text spells it. */
-static int from_text(struct ids *out, const struct engine *en, const json_t *text, struct err *e)
+/* With special tokens, bos before it, unless the text spells it. */
+static int from_text(struct ids *out, const struct engine *en, const json_t *text, bool special, struct err *e)
 {
-    const int bos = engine_model(en)->bos;
+    const int bos = special ? engine_model(en)->bos : -1;
     struct ids body = IDS_INIT;
 
     if (json_string_length(text) == 0)
@@ -231,14 +231,18 @@ static int any_prompt(struct ids *out, const struct engine *en, const json_t *ob
 {
     const json_t *messages = field(obj, "messages"), *prompt = field(obj, "prompt"), *ids = field(obj, "prompt_ids");
 
+    bool special = !messages;
+
     if (!messages + !prompt + !ids != 2)
         return err_set(e, EXIT_DATA, "%s: exactly one of messages, prompt and prompt_ids is needed", messages ? "messages" : "prompt");
+    if (flag(obj, "add_special_tokens", &special, e))
+        return -1;
     if (messages)
-        return from_messages(out, en, obj, e);
+        return special ? err_set(e, EXIT_DATA, "add_special_tokens: the chat template writes its own: leave it out") : from_messages(out, en, obj, e);
     if (json_is_string(prompt))
-        return from_text(out, en, prompt, e);
+        return from_text(out, en, prompt, special, e);
     if (json_is_array(prompt) && json_array_size(prompt) == 1 && json_is_string(json_array_get(prompt, 0)))
-        return from_text(out, en, json_array_get(prompt, 0), e);
+        return from_text(out, en, json_array_get(prompt, 0), special, e);
     const json_t *list = prompt ? prompt : ids;
     const char *key = prompt ? "prompt" : "prompt_ids";
     return json_is_array(list) ? ids_from(out, key, list, e) : err_set(e, EXIT_DATA, "%s: not %s", key, prompt ? "a string or a list of token ids" : "a list of token ids");

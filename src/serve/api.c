@@ -217,11 +217,15 @@ static int status_of(int code)
 
 static void post(struct api *a, struct exchange *x, const struct route *r)
 {
-    const char *type = exchange_header(x, "Content-Type");
+    const char *type = exchange_header(x, "Content-Type"), *coding = exchange_header(x, "Content-Encoding");
     const struct buf *b = exchange_body(x);
     struct err e = {0};
     if (!type || strncasecmp(type, "application/json", 16)) {
         refuse(x, 415, "Unsupported Media Type: only 'application/json' is allowed: send Content-Type: application/json");
+        return;
+    }
+    if (coding && strcasecmp(coding, "identity")) {
+        refuse(x, 415, "Unsupported Media Type: a compressed body is not read: send it without Content-Encoding");
         return;
     }
     json_t *body = json_parse(b->data ? b->data : "", b->n, "body", &e);
