@@ -51,13 +51,15 @@ static void *keep(void *p)
 
 /* --- what the options say ------------------------------------------------------------------------------------------- */
 
-/* "a,b,c" as a NULL-terminated list. */
+/* "a,b,c" as a NULL-terminated list; at least one item, which may be empty. */
 static const char **split(const char *text)
 {
     size_t n = 0;
-    char *copy = keep(xstrdup(text)), *save = NULL;
-    const char **list = keep(xcalloc(strlen(text) / 2 + 3, sizeof *list));
-    for (char *p = strtok_r(copy, ",", &save); p; p = strtok_r(NULL, ",", &save)) list[n++] = p;
+    const char **list = keep(xcalloc(strlen(text) + 2, sizeof *list));
+    for (char *p = keep(xstrdup(text)), *comma; p; p = comma) {
+        if ((comma = strchr(p, ','))) *comma++ = 0;
+        list[n++] = p;
+    }
     return list;
 }
 
@@ -68,6 +70,13 @@ static const char **regions(void)
     const char **list = split(text);
     for (size_t i = 0; list[i]; i++) aws_region_check(list[i]);
     return list;
+}
+
+static const char *one_region(void)
+{
+    const char **list = regions();
+    if (list[1]) opt_usage("%s and %s: one region here", list[0], list[1]);
+    return list[0];
 }
 
 /* "2h", "90m", "45s", "1d". */
@@ -113,13 +122,19 @@ static bool is_plain(const char *text, const char *more, size_t most)
     return n && n <= most;
 }
 
-static void check_up(const char *const *instances)
+static const char **instances(void)
+{
+    const char **list = split(opt.instance);
+    for (size_t i = 0; list[i]; i++)
+        if (strncmp(list[i], "ml.", 3) || !is_plain(list[i], ".-", 40)) opt_usage("--instance %s: expected a type like ml.g6.xlarge", list[i]);
+    return list;
+}
+
+static void check_up(void)
 {
     if (!opt.model) opt_usage("--model is missing: ORG/NAME or s3://BUCKET/PREFIX/");
     if (!is_plain(opt.model, "-_./:@", 1024)) opt_usage("--model %s: expected ORG/NAME or s3://BUCKET/PREFIX/", opt.model);
     if (!opt.role) opt_usage("--role is missing: the ARN of the role that the endpoint runs as");
-    for (size_t i = 0; instances[i]; i++)
-        if (strncmp(instances[i], "ml.", 3) || !is_plain(instances[i], ".-", 40)) opt_usage("--instance %s: expected a type like ml.g6.xlarge", instances[i]);
     const char *const arns[] = {opt.role, opt.schedule_role};
     for (size_t i = 0; i < 2; i++)
         if (arns[i] && (strncmp(arns[i], "arn:aws", 7) || !strstr(arns[i], ":iam::") || !strstr(arns[i], ":role/") || !is_plain(arns[i], ":/+=,.@_-", 2048)))
@@ -133,7 +148,8 @@ static const char *endpoint_name(const char *text)
     if (!text) opt_usage("the endpoint's NAME is missing");
     char *at = strchr(text, '@');
     if (at) {                           /* NAME@REGION, as `up` prints it */
-        if (!opt.region) opt.region = at + 1;
+        if (opt.region && strcmp(opt.region, at + 1)) opt_usage("%s: --region says %s: which of the two?", text, opt.region);
+        opt.region = at + 1;
         text = keep(xstrndup(text, (size_t)(at - text)));
     }
     aws_name_check(text);
@@ -217,9 +233,9 @@ static int do_up(const char *operand)
     struct watched w;
     char region[32] = "", end[400];
     if (!opt.instance) opt_usage("--instance is missing: TYPE[,TYPE…]");
-    const char *name = endpoint_name(operand), **instances = split(opt.instance);
-    check_up(instances);
-    struct deployment d = {.name = name, .role = opt.role, .image = opt.image, .model = opt.model, .schedule_role = opt.schedule_role, .instances = instances,
+    const char *name = endpoint_name(operand), **types = instances();
+    check_up();
+    struct deployment d = {.name = name, .role = opt.role, .image = opt.image, .model = opt.model, .schedule_role = opt.schedule_role, .instances = types,
         .environment = environment(), .ami = opt.ami, .startup_s = opt.startup, .download_s = opt.download, .expires = expiry(), .wait = !opt.no_wait, .watch = watching()};
     open_session();
     d.regions = regions();
@@ -247,7 +263,7 @@ static int do_wait(const char *operand)
     struct watched w;
     const char *name = endpoint_name(operand);
     open_session();
-    const char *region = regions()[0];
+    const char *region = one_region();
     struct watch how = watching();
     catch_signals();
     if (endpoint_watch(&session, region, name, &how, &w, &e)) {
@@ -271,11 +287,11 @@ static int do_status(const char *operand)
 {
     const char *name = endpoint_name(operand);
     open_session();
-    const char *region = regions()[0];
+    const char *region = one_region();
     json_t *v = describe(region, name);
     if (!v) die_msg(EXIT_UNAVAILABLE, "%s@%s: there is no such endpoint", name, region);
     const char *state = json_string_value(json_object_get(v, "EndpointStatus")), *reason = json_string_value(json_object_get(v, "FailureReason"));
-    struct watched w = {.instance = endpoint_instance(&session, region, name), .created = endpoint_created(v), .reason = reason ? xstrdup(reason) : NULL};
+    struct watched w = {.instance = endpoint_instance(&session, region, v), .created = endpoint_created(v), .reason = reason ? xstrdup(reason) : NULL};
     if (opt.json) {
         print_endpoint(name, region, &w, state);
     } else {
@@ -307,7 +323,7 @@ static int do_facts(const char *operand)
     } else {
         const char *name = endpoint_name(operand);
         open_session();
-        const char *region = regions()[0];
+        const char *region = one_region();
         json_t *v = describe(region, name);
         long long since = v ? (long long)(json_number_value(json_object_get(v, "CreationTime")) * 1000) : 0;
         json_t *events = log_events(region, name, since);
@@ -341,7 +357,7 @@ static int do_logs(const char *operand)
 {
     const char *name = endpoint_name(operand);
     open_session();
-    const char *region = regions()[0];
+    const char *region = one_region();
     json_t *v = describe(region, name), *seen = json_object();
     long long since = v ? (long long)(json_number_value(json_object_get(v, "CreationTime")) * 1000) : 0;
     catch_signals();
@@ -375,36 +391,48 @@ static struct journal_entry entry_of(const char *name, const char *region)
     return found;                       /* the list stays: found points into it */
 }
 
+/* A region's fault keeps no other from its turn: it is said, and the first decides the exit status. */
+static void go_on(const struct err *e, int *code)
+{
+    fprintf(stderr, "%s: %s\n", prog_name, e->msg);
+    if (!*code) *code = e->code;
+}
+
 static int do_delete(const char *operand)
 {
-    struct err e = {0};
     const char *name = endpoint_name(operand);
+    int code = 0;
     open_session();
     const char **where = regions();
     catch_signals();
     for (size_t i = 0; where[i]; i++) {
+        struct err e = {0};
         struct journal_entry x = entry_of(name, where[i]);
         bool here = aws_url_is_loopback(x.url ? x.url : "");
         struct teardown t = {.poll = opt.poll, .patience = opt.timeout > 0 ? opt.timeout : here ? 30 : 900, .stop = &stopped};
         if (endpoint_teardown(&session, &x, &t, &e)) {
-            if (!stopped) die(&e);
-            fprintf(stderr, "%s: %s\n", prog_name, e.msg);
-            raise((signal(stopped, SIG_DFL), stopped));
+            go_on(&e, &code);
+            if (stopped) raise((signal(stopped, SIG_DFL), stopped));
+        } else if (prog_verbosity >= 0) {
+            fprintf(stderr, "%s: %s@%s is gone\n", prog_name, name, where[i]);
         }
-        if (prog_verbosity >= 0) fprintf(stderr, "%s: %s@%s is gone\n", prog_name, name, where[i]);
     }
-    return 0;
+    return code;
 }
 
-static void print_listed(const char *region, const json_t *v)
+static int print_listed(const char *region, const json_t *v, struct err *e)
 {
-    struct err e = {0};
     const char *name = json_string_value(json_object_get(v, "EndpointName")), *arn = json_string_value(json_object_get(v, "EndpointArn"));
     const char *state = json_string_value(json_object_get(v, "EndpointStatus"));
     char sweep[128] = "";
     bool ours = false;
-    if (!name || !arn || sagemaker_tag(&session, region, arn, "q4sweep", sweep, sizeof sweep, &ours, &e)) die_msg(e.code ? e.code : EXIT_DATA, "%s", e.code ? e.msg : "ListEndpoints: no names");
-    char *instance = endpoint_instance(&session, region, name), cost[200];
+    json_t *described = NULL;
+    if (!name || !arn) return err_set(e, EXIT_DATA, "ListEndpoints: no names");
+    if (sagemaker_tag(&session, region, arn, "q4sweep", sweep, sizeof sweep, &ours, e) ||
+        sagemaker_describe(&session, region, SAGEMAKER_ENDPOINT, name, &described, NULL, e)) return -1;
+    if (!described) return 0;           /* gone since */
+    char *instance = endpoint_instance(&session, region, described), cost[200];
+    json_decref(described);
     time_t created = endpoint_created(v);
     double usd = endpoint_usd(region, instance, created);
     if (opt.json) {
@@ -417,6 +445,7 @@ static void print_listed(const char *region, const json_t *v)
         printf("%s@%s\t%s\t%lds\t%s\t%s\n", name, region, state ? state : "unknown", (long)(time(NULL) - created), cost, ours ? "q4sweep" : "not ours");
     }
     free(instance);
+    return 0;
 }
 
 /* For people: silence could also mean that nobody looked. */
@@ -428,22 +457,31 @@ static void say_of_regions(const char *what, const char **where)
     putc('\n', stderr);
 }
 
+static int list_region(const char *region, size_t *n, struct err *e)
+{
+    json_t *list, *v;
+    size_t i;
+    int bad = 0;
+    if (sagemaker_list(&session, region, SAGEMAKER_ENDPOINT, &list, e)) return -1;
+    json_array_foreach(list, i, v)
+        if (!bad) bad = print_listed(region, v, e);
+    *n += json_array_size(list);
+    json_decref(list);
+    return bad;
+}
+
 static int do_list(void)
 {
-    struct err e = {0};
     size_t n = 0;
+    int code = 0;
     open_session();
     const char **where = regions();
     for (size_t i = 0; where[i]; i++) {
-        json_t *list, *v;
-        size_t k;
-        if (sagemaker_list(&session, where[i], SAGEMAKER_ENDPOINT, &list, &e)) die(&e);
-        json_array_foreach(list, k, v) print_listed(where[i], v);
-        n += json_array_size(list);
-        json_decref(list);
+        struct err e = {0};
+        if (list_region(where[i], &n, &e)) go_on(&e, &code);
     }
-    if (!n) say_of_regions("no endpoint in", where);
-    return 0;
+    if (!n && !code) say_of_regions("no endpoint in", where);
+    return code;
 }
 
 /* --- quota, image, upload ------------------------------------------------------------------------------------------- */
@@ -463,7 +501,7 @@ static int do_quota(void)
 {
     struct err e = {0};
     open_session();
-    const char **where = regions(), **types = opt.instance ? split(opt.instance) : NULL;
+    const char **where = regions(), **types = opt.instance ? instances() : NULL;
     bool enough = true;
     for (size_t i = 0; where[i]; i++) {
         json_t *quotas, *v;
@@ -504,7 +542,7 @@ static int do_upload(const char *directory, const char *destination)
     struct err e = {0};
     if (!directory || !destination) opt_usage("upload: expected DIRECTORY s3://BUCKET/PREFIX");
     open_session();
-    struct s3_upload u = {.directory = directory, .destination = destination, .region = regions()[0], .parallel = opt.parallel};
+    struct s3_upload u = {.directory = directory, .destination = destination, .region = one_region(), .parallel = opt.parallel};
     if (s3_upload(&session, &u, &e)) die(&e);
     return 0;
 }
@@ -512,14 +550,14 @@ static int do_upload(const char *directory, const char *destination)
 /* --- guard ---------------------------------------------------------------------------------------------------------- */
 
 /* Is this resource one of ours, and not yet among those taken? */
-static bool wanted_by_tag(const char *region, const json_t *v, enum sagemaker_kind kind, const json_t *taken)
+static bool wanted_by_tag(const char *region, const json_t *v, enum sagemaker_kind kind, const json_t *taken, int *code)
 {
     struct err e = {0};
     const char *name = json_string_value(json_object_get(v, sagemaker_name_field(kind))), *arn = json_string_value(json_object_get(v, sagemaker_arn_field(kind)));
     char value[64];
     bool ours = false;
     if (!name || !arn || json_object_get(taken, name)) return false;
-    if (sagemaker_tag(&session, region, arn, "q4sweep", value, sizeof value, &ours, &e)) die(&e);
+    if (sagemaker_tag(&session, region, arn, "q4sweep", value, sizeof value, &ours, &e)) go_on(&e, code);
     return ours;
 }
 
@@ -532,18 +570,18 @@ static int sweep_region(const char *region)
         struct err e = {0};
         json_t *list, *v;
         size_t i;
-        if (sagemaker_list(&session, region, (enum sagemaker_kind)kind, &list, &e)) die(&e);
+        if (sagemaker_list(&session, region, (enum sagemaker_kind)kind, &list, &e)) {
+            go_on(&e, &code);
+            continue;
+        }
         json_array_foreach(list, i, v) {
-            if (!wanted_by_tag(region, v, (enum sagemaker_kind)kind, taken)) continue;
+            if (!wanted_by_tag(region, v, (enum sagemaker_kind)kind, taken, &code)) continue;
             const char *name = json_string_value(json_object_get(v, sagemaker_name_field((enum sagemaker_kind)kind)));
             struct err fault = {0};
             struct journal_entry x = entry_of(name, region);
             struct teardown t = {.poll = opt.poll, .patience = opt.timeout > 0 ? opt.timeout : 900, .stop = &stopped};
             fprintf(stderr, "%s: deleting %s@%s\n", prog_name, name, region);
-            if (endpoint_teardown(&session, &x, &t, &fault)) {
-                fprintf(stderr, "%s: %s\n", prog_name, fault.msg);
-                code = fault.code;
-            }
+            if (endpoint_teardown(&session, &x, &t, &fault)) go_on(&fault, &code);
             json_object_set_new(taken, name, json_true());
         }
         json_decref(list);
@@ -558,8 +596,8 @@ static int sweep_tagged(void)
     open_session();
     const char **where = regions();
     for (size_t i = 0; where[i]; i++) {
-        int got = sweep_region(where[i]);
-        if (got) code = got;
+        const int got = sweep_region(where[i]);
+        if (!code) code = got;
     }
     if (!code) say_of_regions("nothing with this program's tag is left in", where);
     return code;
@@ -571,8 +609,8 @@ static int do_sweep_up(void)
     catch_signals();
     int code = guard_sweep(false, NULL, opt.poll, opt.timeout > 0 ? opt.timeout : 900, &e) ? e.code : 0;
     const char *set = getenv("AWS_REGION");
-    if (opt.region || (set && *set)) code = sweep_tagged() || code ? (code ? code : EXIT_TEMPFAIL) : 0;
-    return code;
+    const int tagged = opt.region || (set && *set) ? sweep_tagged() : 0;
+    return code ? code : tagged;
 }
 
 static int exit_status(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }

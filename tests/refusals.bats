@@ -35,6 +35,12 @@ load refusals
     refused 64 "--env A: a value has at most 1024" "${up[@]}" "${model[@]}" "${role[@]}" "${type[@]}" --env "A=$(head -c 1025 /dev/zero | tr '\0' x)"
     # shellcheck disable=SC2046
     refused 64 "--env: at most 100" "${up[@]}" "${model[@]}" "${role[@]}" "${type[@]}" $(seq -f '--env=A%g=1' 101)
+    refused 64 ": no region's name" sm-endpoint list --region ,
+    refused 64 ": no region's name" sm-endpoint list --region us-east-1,,us-east-2
+    refused 64 "us-east-1 and us-east-2: one region here" sm-endpoint status x --region us-east-1,us-east-2
+    refused 64 "x@us-east-1: --region says us-east-2: which of the two" sm-endpoint delete x@us-east-1 --region us-east-2
+    refused 64 "--instance : expected a type like" "${up[@]}" "${model[@]}" "${role[@]}" --instance ,
+    refused 64 "--instance g6: expected a type like" sm-endpoint quota --region us-east-1 --instance ml.g6.xlarge,g6
     refused 64 "y: one operand too many" sm-endpoint status x y --region us-east-1
     refused 64 "x: one operand too many" sm-endpoint list x --region us-east-1
     refused 64 "upload: expected DIRECTORY s3://" sm-endpoint upload . --region us-east-1

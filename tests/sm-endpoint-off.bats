@@ -167,16 +167,47 @@ END
     sm-endpoint delete one
 }
 
+# A call that somebody else makes.
+sagemaker() {   # OPERATION BODY
+    curl -sf --aws-sigv4 aws:amz:us-east-1:sagemaker --user "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" "$AWS_ENDPOINT_URL/" -H 'Content-Type: application/x-amz-json-1.1' \
+        -H "X-Amz-Target: SageMaker.$1" -d "$2"
+}
+
+@test "a region that refuses keeps no other from being listed, deleted in, swept" {
+    local both=us-east-1,us-east-2
+    serve --fault denied:us-east-1,ListEndpoints --fault denied:us-east-1,DeleteEndpoint
+    up one --region us-east-2 >/dev/null 2>&1
+    run -77 --separate-stderr sm-endpoint list --region "$both"
+    [[ $output = one@us-east-2* && ${#lines[@]} -eq 1 && $stderr = *"ListEndpoints in us-east-1: AccessDenied"* ]]
+    run -77 --separate-stderr sm-endpoint list --region us-east-1
+    [[ $stderr != *"no endpoint in"* ]]
+    run -77 sm-endpoint delete one --region "$both" --poll 0.2
+    [[ $output = *"one@us-east-1 STILL RUNS"*"one@us-east-2 is gone"* ]]
+    up two --region us-east-2 >/dev/null 2>&1
+    rm "$JOURNAL"
+    run -77 sm-endpoint guard --sweep-up --region "$both" --poll 0.2
+    [[ $output = *"ListEndpoints in us-east-1: AccessDenied"*"deleting two@us-east-2"* ]]
+    nothing_alive us-east-2
+}
+
+@test "an endpoint that somebody else made is listed at the price of its own configuration, if that is one instance's" {
+    serve
+    local n
+    sagemaker CreateModel "{\"ModelName\":\"m\",\"ExecutionRoleArn\":\"$ROLE\",\"PrimaryContainer\":{\"Image\":\"x\"}}"
+    for n in 1 2; do
+        sagemaker CreateEndpointConfig "{\"EndpointConfigName\":\"c$n\",\"ProductionVariants\":[{\"VariantName\":\"v\",\"ModelName\":\"m\",\"InstanceType\":\"ml.g6.xlarge\",\"InitialInstanceCount\":$n}]}"
+        sagemaker CreateEndpoint "{\"EndpointName\":\"theirs$n\",\"EndpointConfigName\":\"c$n\"}"
+    done
+    sm-endpoint list --json | jq -s . | holds 'map({key: .name, value: [.instance, (.usd | type), .ours]}) | from_entries
+        == {theirs1: ["ml.g6.xlarge", "number", false], theirs2: [null, "null", false]}'
+    sm-endpoint status theirs1 | grep -q 'ml.g6.xlarge at 1.1267'
+}
+
 @test "sweep-up takes the configs, models and schedules that were left over, and nothing that is not ours" {
     serve
     up one --expires 2h >/dev/null 2>&1
-    local op
-    for op in DeleteEndpoint; do
-        curl -sf --aws-sigv4 aws:amz:us-east-1:sagemaker --user "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" "$AWS_ENDPOINT_URL/" -H 'Content-Type: application/x-amz-json-1.1' \
-            -H "X-Amz-Target: SageMaker.$op" -d '{"EndpointName":"one"}'
-    done
-    curl -sf --aws-sigv4 aws:amz:us-east-1:sagemaker --user "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" "$AWS_ENDPOINT_URL/" -H 'Content-Type: application/x-amz-json-1.1' \
-        -H "X-Amz-Target: SageMaker.CreateModel" -d "{\"ModelName\":\"theirs\",\"ExecutionRoleArn\":\"$ROLE\",\"PrimaryContainer\":{\"Image\":\"x\"}}" >/dev/null
+    sagemaker DeleteEndpoint '{"EndpointName":"one"}'
+    sagemaker CreateModel "{\"ModelName\":\"theirs\",\"ExecutionRoleArn\":\"$ROLE\",\"PrimaryContainer\":{\"Image\":\"x\"}}" >/dev/null
     nothing_alive
     rm "$JOURNAL"
     sm-endpoint guard --sweep-up --region us-east-1 2>err

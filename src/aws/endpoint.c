@@ -64,13 +64,17 @@ void endpoint_cost(char *out, size_t n, const char *region, const char *instance
     snprintf(out, n, "USD %.4f so far (%s at %.4f an hour, prices of %s%s%s)", usd, instance, price_per_hour(region, instance), own ? "" : of, own ? "" : ", ", price_date());
 }
 
-char *endpoint_instance(struct aws_session *s, const char *region, const char *name)
+/* Not this program's own may have another config's name, more instances, more variants: then a price of one would be too low. */
+char *endpoint_instance(struct aws_session *s, const char *region, const json_t *description)
 {
     json_t *v = NULL;
     struct err ignored = {0};
-    if (sagemaker_describe(s, region, SAGEMAKER_CONFIG, name, &v, NULL, &ignored) || !v) return NULL;
-    const char *type = json_string_value(json_object_get(json_array_get(json_object_get(v, "ProductionVariants"), 0), "InstanceType"));
-    char *copy = type ? xstrdup(type) : NULL;
+    const char *config = json_string_value(json_object_get(description, "EndpointConfigName"));
+    if (!config || sagemaker_describe(s, region, SAGEMAKER_CONFIG, config, &v, NULL, &ignored) || !v) return NULL;
+    const json_t *variants = json_object_get(v, "ProductionVariants"), *variant = json_array_get(variants, 0);
+    const char *type = json_string_value(json_object_get(variant, "InstanceType"));
+    const bool single = json_array_size(variants) == 1 && json_integer_value(json_object_get(variant, "InitialInstanceCount")) == 1;
+    char *copy = type && single ? xstrdup(type) : NULL;
     json_decref(v);
     return copy;
 }
@@ -302,7 +306,7 @@ static bool judge(struct watching *k, const json_t *v)
     const char *state = json_string_value(json_object_get(v, "EndpointStatus")), *reason = json_string_value(json_object_get(v, "FailureReason"));
     struct watched *out = k->out;
     out->created = endpoint_created(v);
-    if (!out->instance) out->instance = endpoint_instance(k->s, k->region, k->name);
+    if (!out->instance) out->instance = endpoint_instance(k->s, k->region, v);
     if (!state) state = "unknown";
     read_log(k);
     say(k, state);

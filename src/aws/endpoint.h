@@ -18,8 +18,8 @@ bool endpoint_pause(double seconds, const volatile int *stop);
 void endpoint_cost(char *out, size_t n, const char *region, const char *instance, time_t since);
 /* Dollars, -1 = no price known. */
 double endpoint_usd(const char *region, const char *instance, time_t since);
-/* What it runs on, from its config; freed by the caller, NULL = not known. */
-char *endpoint_instance(struct aws_session *s, const char *region, const char *name);
+/* What it runs on, from the config that its description names; freed by the caller, NULL = not known, or not one instance. */
+char *endpoint_instance(struct aws_session *s, const char *region, const json_t *description);
 time_t endpoint_created(const json_t *description);
 
 /* --- taking down ---------------------------------------------------------------------------------------------------- */
