@@ -14,6 +14,7 @@ cat >requests.part
 cat requests.part >>requests.jsonl
 echo "$*" >>calls
 stream=false; [[ " $* " != *" --stream "* ]] || stream=true
+if [[ -n ${KILLED:-} && " $* " = *" --rate "* ]]; then sed -i 3q requests.part; fi
 jq -c --argjson cut "${CUT:-0}" --argjson stream $stream --slurpfile all requests.part -n '$all | to_entries[] | .key as $i | .value
     | {id, request_id: null, status: 200, scheduled_ms: $i, sent_ms: $i, ttft_ms: (if $stream then 12 else null end), tpot_ms: (if $stream then 2 else null end),
        e2e_ms: (10.5 + 2 * .max_tokens), prompt_tokens: (.prompt_ids // [range(9)] | length), completion_tokens: (.max_tokens - $cut),
@@ -21,7 +22,8 @@ jq -c --argjson cut "${CUT:-0}" --argjson stream $stream --slurpfile all request
     + (if $stream then {chunk_ms: [range(.max_tokens) | 12 + 2 * .]} else {} end)
     | if $ENV.LOADFAIL and $i == 0 and $ARGS.named.rate then . + {error: "the queue is full", status: 429} else . end' \
     --argjson rate "$([[ " $* " = *" --rate "* ]] && echo true || echo false)" <requests.part
-[[ " $* " != *" --rate "* ]] || exit "${LOADFAIL:-0}"
+[[ " $* " != *" --rate "* ]] || { [ -z "${KILLED:-}" ] || kill -9 $$; exit "${LOADFAIL:-0}"; }
+! grep -q '"after-' requests.part || exit "${GONE:-0}"
 [ -z "${FAIL:-}" ] || { echo "sm-invoke: 1 of 40 requests failed; the first: HTTP 500" >&2; exit 69; }
 F
     chmod +x bin/sm-invoke
@@ -157,6 +159,17 @@ F
     holds '(.prefill | length) == 1 and any(.skipped[]; . == "prompts of 2048 tokens: the server takes 1000") and (.load | map(.rate)) == [5]' r.json
     run -0 tabulate --table caveats r.json
     [[ $output == *"m text: not measured: prompts of 2048 tokens: the server takes 1000."* ]]
+}
+
+@test "a load that ends early, a server that is gone after it, a health page that answers no more: no result" {
+    KILLED=1 run -69 --separate-stderr whole --parts load --rates 5
+    [[ $stderr = *"measure: text: load at 5 requests a second: ended after 3 of 10: no result is written" && ! -e r.json ]]
+    LOADFAIL=69 GONE=69 run -69 --separate-stderr whole --parts load --rates 5
+    [[ $stderr = *"measure: text: a request failed: no result is written" && ! -e r.json ]]
+    printf '%s\n' '#!/bin/bash' '[[ ${*: -1} = */ping ]] || exit 22' '[ "${*: -2:1}" = 10 ] || { printf "0.001\n0.002\n"; exit 22; }' >bin/curl
+    chmod +x bin/curl
+    PATH=$PWD/bin:$PATH run -69 --separate-stderr whole --parts ping
+    [[ $stderr = *"measure: text: /ping answers no more: no result is written" && ! -e r.json ]]
 }
 
 @test "where an hour costs something: five repeats and the study's parts, unless asked" {
