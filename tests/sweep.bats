@@ -16,7 +16,7 @@ setup() {
 project() {
     mkdir -p bin pipelines/targets
     cp "$BIN/st-extract" "$BIN/tabulate" bin/
-    cp "$ROOT"/pipelines/{chain,measure,{recipe,model,host,endpoint}.bash} pipelines/
+    cp "$ROOT"/pipelines/{chain,measure,pair,{recipe,model,step,host,endpoint}.bash} pipelines/
     cp "$ROOT"/pipelines/targets/{local,server} pipelines/targets/
     cp -r "$ROOT"/{data,sweep.mk} .
     printf '%s\n' 'SHELL := bash' '.SHELLFLAGS := -eu -o pipefail -c' 'BIN := bin' 'include sweep.mk' >Makefile
@@ -317,6 +317,26 @@ start_sweep() {
     kill -TERM "$make_pid"
     server_gone
     no_litter
+}
+
+@test "make pair killed outright, or told to end, while it measures: both servers are gone within seconds, and an older run's results too" {
+    local signal
+    export MEASURE='--parts questions'
+    make pair
+    for signal in KILL TERM; do
+        touch slow
+        rm -f running servers
+        setsid make pair >make.log 2>&1 3>&- &
+        make_pid=$!
+        begun
+        [ "$(wc -l <servers)" = 2 ]
+        kill -"$signal" "$make_pid"
+        server_gone
+        [ ! -e out/e2b-nano/pair/text.json ]
+        rm -f slow
+    done
+    SERVE=--x REPACK=--y make pair
+    holds '.tool.command | test("^make pair MODEL=.* BUILDS=.text emb4. TARGET=local REPACK=.--y. SERVE=.--x. MEASURE=.--parts questions.$")' out/e2b-nano/pair/emb4.json
 }
 
 @test "SERVER: another server's rows stand beside the target's, under its name; what it started is gone" {
