@@ -339,7 +339,16 @@ del(.settings)@settings
 .weights.read_per_token = {int4: -1}@weights.read_per_token.int4
 .load = [{rate: 0, requests: []}]@load[0].rate
 .engine = 0@engine
+.short = [] | .settings.parts = ["replies"]@short
+.parallel = [] | .settings.parts = ["parallel"] | .skipped = ["ping: x"]@parallel
+.questions = [] | .settings.parts = ["questions"]@questions
+.settings.parts = ["load"]@load
 F
+    result bad.json '.long = [] | .settings.parts = ["replies"]'
+    run -65 --separate-stderr tabulate bad.json
+    [[ $stderr = "tabulate: bad.json: long: is empty, though settings.parts has replies: a partial result: measure again" ]]
+    result ok.json '.settings.parts = ["replies", "parallel", "questions", "load"] | .skipped = ["load: automatic rates need the part parallel"]'
+    run -0 tabulate ok.json
     result ok.json
     head -c 700 ok.json >cut.json
     run -65 tabulate cut.json

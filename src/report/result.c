@@ -591,6 +591,27 @@ static int read_settings(struct result *r, struct err *e)
     return read_setting(r, settings, repeats, e);
 }
 
+/* --- completeness ------------------------------------------------------------------------------------------------------- */
+
+/* What settings.parts says was measured, which old results lack, is there; a server may have made the later parts impossible, which `skipped` then says. */
+static int check_parts(const struct result *r, struct err *e)
+{
+    static const struct { const char *part, *key; bool may_skip; } KEPT[] = {{"replies", "short", false}, {"replies", "long", false}, {"parallel", "parallel", false},
+        {"questions", "questions", false}, {"ping", "ping_ms", true}, {"stream", "stream", true}, {"prefill", "prefill", true}, {"load", "load", true}};
+    const json_t *parts = json_object_get(json_object_get(r->root, "settings"), "parts"), *part;
+    const bool skipped = json_array_size(json_object_get(r->root, "skipped")) > 0;
+    size_t i;
+
+    json_array_foreach(parts, i, part)
+        for (size_t k = 0; k < sizeof KEPT / sizeof *KEPT; k++) {
+            const char *name = json_string_value(part);
+            if (!name || strcmp(name, KEPT[k].part) || (skipped && KEPT[k].may_skip) || json_array_size(json_object_get(r->root, KEPT[k].key)))
+                continue;
+            return err_set(e, EXIT_DATA, "%s: %s: is empty, though settings.parts has %s: a partial result: measure again", r->path, KEPT[k].key, name);
+        }
+    return 0;
+}
+
 /* --- files -------------------------------------------------------------------------------------------------------------- */
 
 static int read_result(const char *path, struct result *r, struct err *e)
@@ -611,7 +632,7 @@ static int read_result(const char *path, struct result *r, struct err *e)
         get_string(r, r->root, "", "target", &r->target, e) || read_facts(r, e) || read_settings(r, e) || read_parallel(r, e) ||
         read_streamed(r, "stream", e) || read_streamed(r, "prefill", e) || read_streamed(r, "load", e) || read_pings(r, e) || read_weights(r, e))
         return -1;
-    return read_questions(r, e);
+    return read_questions(r, e) ? -1 : check_parts(r, e);
 }
 
 /* Where item[n] belongs: behind the last row of its model before it, or at n.  Refuses a row that is there already. */
