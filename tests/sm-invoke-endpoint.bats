@@ -49,6 +49,16 @@ chat() { printf '{"id":%s,"messages":[{"role":"user","content":"hi"}],"max_token
     holds '.status == 424' <<<"$output"
 }
 
+@test "a clock that is off, and credentials that the account calls expired, meet all requests under way: each is sent once more" {
+    local fault
+    for fault in skew expired-token:8,InvokeEndpoint; do
+        serve_one --fault "$fault"
+        for i in 1 2 3 4 5 6 7 8; do chat "$i"; done | sm-invoke --endpoint one --rate 100000 >answers || { jq -c '[.id, .error]' answers; false; }
+        jq -s -e 'length == 8 and all(.[]; .status == 200 and .retries <= 1) and any(.[]; .retries == 1)' answers
+        kill "$LOCAL"; wait "$LOCAL" || true; rm -rf url state
+    done
+}
+
 @test "no such endpoint 69, wrong secret 77, bad names 64, a request that the container refuses 65" {
     serve_one
     chat 1 | run -69 sm-invoke --endpoint nobody

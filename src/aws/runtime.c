@@ -3,14 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include "aws/eventstream.h"
+#include "base/clock.h"
 
 #define TRIES 4
+#define RENEWED_LATELY 5.0              /* seconds in which an expiry is that of the credentials before */
 
 struct runtime {
     struct aws_session *s;
     char *region, *name, *url, *path[2];        /* plain, stream */
     struct sigv4_signer signer;
-    bool clock_cured, renewed;
+    double renewed;                 /* when the account last called the credentials expired */
     struct load_wire wire;
 };
 
@@ -103,9 +105,11 @@ static bool wire_refused(void *ctx, const struct http_reply *reply, const char *
     struct err ignored = {0};
     aws_read_error(reply, body, n, &a);
     *wait = 0;
-    if (!r->clock_cured && aws_learn_clock(&a)) return r->clock_cured = true;
-    if (!r->renewed && aws_code_is_expiry(a.code)) {
-        r->renewed = true;
+    if (tries == 1 && aws_learn_clock(&a)) return true;
+    if (tries == 1 && aws_code_is_expiry(a.code)) {                 /* the first of those that were under way renews for all */
+        const double now = clock_seconds();
+        if (r->renewed && now - r->renewed < RENEWED_LATELY) return true;
+        r->renewed = now;
         r->s->credentials.expires = 1;
         return !aws_session_refresh(r->s, &ignored);
     }

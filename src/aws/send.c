@@ -11,12 +11,14 @@
 
 static time_t clock_offset;
 
+time_t aws_time(time_t here) { return here + clock_offset; }
+
 time_t aws_now(void)
 {
     const char *stopped = getenv("AWS_SIGNING_CLOCK");
     time_t t;
     if (stopped && sigv4_parse_date(stopped, &t)) return t;
-    return time(NULL) + clock_offset;
+    return aws_time(time(NULL));
 }
 
 static void wipe(char **s)
@@ -86,7 +88,7 @@ void aws_headers_free(char **headers)
 int aws_send(struct http_client *http, const struct aws_credentials *credentials, const struct aws_call *c, struct aws_answer *a, struct err *e)
 {
     struct sigv4_signer s = {.region = c->region, .service = c->service, .s3 = !strcmp(c->service, "s3")};
-    *a = (struct aws_answer){0};
+    *a = (struct aws_answer){.signed_offset = clock_offset};
     if (credentials) {
         s.key_id = credentials->key_id;
         s.secret = credentials->secret;
@@ -168,9 +170,11 @@ bool aws_learn_clock(const struct aws_answer *a)
     bool wordless = a->http.status == 403 && !a->http.body.n;       /* to a HEAD S3 cannot say why */
     if ((!blames_clock(a) && !wordless) || !http_header(&a->http, "Date", date, sizeof date)) return false;
     time_t theirs = curl_getdate(date, NULL), offset = theirs - time(NULL);
-    if (theirs == (time_t)-1 || labs((long)(offset - clock_offset)) < (wordless ? 120 : 2)) return false;
-    note_msg("the clock of this machine is %ld s %s; signing with AWS's", labs((long)offset), offset > 0 ? "slow" : "fast");
-    clock_offset = offset;
+    if (theirs == (time_t)-1 || labs((long)(offset - a->signed_offset)) < (wordless ? 120 : 2)) return false;
+    if (labs((long)(offset - clock_offset)) >= 2) {             /* else another request under way has learned it already */
+        note_msg("the clock of this machine is %ld s %s; signing with AWS's", labs((long)offset), offset > 0 ? "slow" : "fast");
+        clock_offset = offset;
+    }
     return true;
 }
 

@@ -32,6 +32,7 @@ struct aws_answer {
     struct http_reply http;
     char code[128], message[1024];      /* of an error answer */
     char request_id[80];
+    time_t signed_offset;               /* of AWS's clock, as it was known when the request was signed */
 };
 void aws_answer_free(struct aws_answer *a);
 
@@ -42,9 +43,11 @@ int aws_send(struct http_client *http, const struct aws_credentials *credentials
 char **aws_headers(struct sigv4_signer *s, const struct aws_credentials *credentials, const struct aws_call *c);
 void aws_headers_free(char **headers);
 
-/* The time that AWS believes in. */
+/* The time that AWS believes in, for signatures: AWS_SIGNING_CLOCK counts. */
 time_t aws_now(void);
-/* An answer that blames the clock moves it: true when it now differs, so that one more try is worth it. */
+/* What AWS's clock shows, as far as it is known, when this machine's shows `here`. */
+time_t aws_time(time_t here);
+/* An answer that blames the clock moves it: true when the request was signed by another one, so that one more try is worth it. */
 bool aws_learn_clock(const struct aws_answer *a);
 
 /* From an error answer, as JSON or XML, or from its headers.  body[n] is a NUL, as in a struct buf. */
