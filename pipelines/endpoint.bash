@@ -7,6 +7,9 @@
 #   withdraw NAME                 … it is not needed any more
 #   machine, engine               … JSON objects: what it runs on, what serves (`client` asks the endpoint)
 
+# shellcheck source=pipelines/host.bash
+. "$root/pipelines/host.bash"
+
 die() { local code=$1; shift; echo "$target: $*" >&2; exit "$code"; }
 
 first_region() { local list=${REGION:-us-east-2}; echo "${list%%,*}"; }
@@ -20,12 +23,9 @@ client_env() {
 
 # --- the endpoint ---
 
-held() {        # the process whose end ends the endpoint, if it lives
-    local pid
-    [ -e "$state/pid" ] && pid=$(cat "$state/pid") && kill -0 "$pid" 2>/dev/null && echo "$pid"
-}
+held() { recorded "$state/pid"; }       # the process whose end ends the endpoint
 
-guarded() { [ -e "$state/guard" ] && [ ! -e "$state/guard.rc" ] && kill -0 "$(cat "$state/guard")" 2>/dev/null; }
+guarded() { [ ! -e "$state/guard.rc" ] && recorded "$state/guard" >/dev/null; }
 
 endpoint_name() {       # BUILD: a name of its own for each run
     local name
@@ -37,7 +37,7 @@ endpoint_name() {       # BUILD: a name of its own for each run
 hold() {        # NAME UNTIL_EOF MODEL [OPTION]...
     local name=$1 until_eof=$2 model=$3 rc=0
     shift 3
-    echo $$ >"$state/pid"
+    record $$ "$state/pid"
     "$bin/sm-endpoint" up "$name" --model "$model" --instance "${INSTANCE:-ml.g6.xlarge}" --region "${REGION:-us-east-2}" --role "$role" \
         --expires "${EXPIRES:-2h}" ${SCHEDULE_ROLE:+--schedule-role "$SCHEDULE_ROLE"} "$@" </dev/null >"$state/endpoint.part" || rc=$?
     [ "$rc" -ne 0 ] || mv "$state/endpoint.part" "$state/endpoint"
@@ -53,7 +53,7 @@ say_log() {     # what came to the log since: states with their age and cost
 }
 
 up() {
-    local build name model until_eof=false i
+    local build name model rc until_eof=false i
     [ $# -ge 1 ] || die 64 "up: the build directory is missing"
     build=$1
     shift
@@ -79,7 +79,7 @@ up() {
     # The guard is no child of ours that a signal to our group would reach.
     export Q4STATE=$state
     setsid bash -c 'rc=0; "$@" || rc=$?; echo "$rc" >"$Q4STATE/guard.rc"' guard "$bin/sm-endpoint" guard -- "$0" hold "$name" "$until_eof" "$model" "$@" <&3 3<&- >>"$state/log" 2>&1 &
-    echo $! >"$state/guard"
+    record $! "$state/guard"
     exec 3<&-
     for ((i = 1; ; i++)); do
         if [ -e "$state/rc" ]; then break; fi
@@ -88,9 +88,10 @@ up() {
         if ((i % 10 == 0)); then say_log; fi
     done
     say_log
-    if [ "$(cat "$state/rc")" != 0 ]; then
-        down
-        die "$(cat "$state/rc")" "the endpoint did not come up"
+    rc=$(cat "$state/rc")
+    if [ "$rc" != 0 ]; then
+        down || true
+        die "$rc" "the endpoint did not come up"
     fi
 }
 
@@ -129,7 +130,7 @@ read_meter() {
     [ -e "$state/endpoint" ] || return 0
     split_endpoint
     client status --json 2>/dev/null | jq -c --arg build "$(cat "$state/build")" --arg now "$(date -u +%Y-%m-%dT%H:%M:%SZ)" \
-        '{time: $now, name, region, instance, build: $build, seconds: (now - .created | round), usd}' >"$state/meter" || rm -f "$state/meter"
+        '{time: $now, name, region, instance, build: $build, seconds: .age_s, usd}' >"$state/meter" || rm -f "$state/meter"
 }
 
 write_meter() {
@@ -140,22 +141,47 @@ write_meter() {
     fi
 }
 
+# Until the guard has deleted what there was; where that takes long, what it says of it is shown.
+await_guard() {
+    local i=0
+    while guarded; do
+        sleep 0.1
+        if ((++i == 50)); then echo "$target: $(cat "$state/name"): waiting until it is deleted, which cannot be while it is Creating; that goes on also without this process" >&2; fi
+        if ((i >= 50 && i % 10 == 0)); then say_log; fi
+    done
+    if ((i >= 50)); then say_log; fi
+}
+
+# The guard ended as the command did that it ran, or because of what it could not delete.
+all_deleted() {
+    local rc
+    rc=$(cat "$state/guard.rc")
+    [ "$rc" -eq 0 ] || [ "$rc" -ge 128 ] || [ "$rc" = "$(cat "$state/rc" 2>/dev/null)" ]
+}
+
 down() {
     local pid rc=0
     if [ -e "$state/guard" ]; then
         read_meter
+        said=$(stat -c %s "$state/log")
         if pid=$(held); then kill "$pid" 2>/dev/null || true; fi
-        while guarded; do sleep 0.1; done
-        write_meter
-        if held >/dev/null || [ ! -e "$state/guard.rc" ]; then rc=75; fi
-    fi
-    if [ "$rc" -ne 0 ]; then
-        echo "$target: the guard did not end as it should: deleting its endpoint from here" >&2
-        remove
-        return
+        await_guard
+        if held >/dev/null || [ ! -e "$state/guard.rc" ]; then
+            echo "$target: the guard did not end as it should: deleting its endpoint from here" >&2
+            write_meter
+            remove
+            return
+        fi
+        if all_deleted; then
+            write_meter
+        else
+            rc=$(cat "$state/guard.rc")
+            say_log
+        fi
     fi
     if [ -s "$state/name" ]; then withdraw "$(cat "$state/name")"; fi
-    rm -f "$state"/{name,pid,guard,guard.rc,endpoint,endpoint.part,env,build,meter}
+    rm -f "$state"/{name,pid,rc,guard,guard.rc,endpoint,endpoint.part,env,build,meter}
+    return "$rc"
 }
 
 # What the state directory names, from any machine: whoever held it is not asked, and may be dead.

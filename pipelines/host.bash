@@ -1,6 +1,5 @@
 # shellcheck shell=bash disable=SC2154
-# What the targets that serve on this machine have in common: the server's process, and the machine.  Sourced; the target gives `state`, where `pid` has the
-# server's process and its start time.
+# What targets have in common: processes that are found again, and the machine.  Sourced; the target gives `state`, where `pid` is the server's record.
 
 started_at() {      # PID: its start time in clock ticks; fails when there is no such process
     local stat
@@ -11,11 +10,15 @@ started_at() {      # PID: its start time in clock ticks; fails when there is no
     [ "$1" != Z ] && echo "${20}"
 }
 
-# The server's process, if it is still the one that was started: a number alone may belong to somebody else by now.
-server() {
+# Write down which process it is, by its number and its start time: a number alone may belong to somebody else later.
+record() { echo "$1 $(started_at "$1" || echo gone)" >"$2"; }       # PID FILE
+
+recorded() {        # FILE: the process that was recorded there, if it lives
     local pid start now
-    [ -e "$state/pid" ] && read -r pid start <"$state/pid" && now=$(started_at "$pid") && [ "$now" = "$start" ] && echo "$pid"
+    [ -e "$1" ] && read -r pid start <"$1" && now=$(started_at "$pid") && [ "$now" = "$start" ] && echo "$pid"
 }
+
+server() { recorded "$state/pid"; }
 
 host_gpu() {        # NAME, DRIVER of the first GPU; nothing where there is none
     if command -v nvidia-smi >/dev/null; then nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | sed -n 1p; fi

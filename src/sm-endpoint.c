@@ -171,8 +171,8 @@ static void print_endpoint(const char *name, const char *region, const struct wa
     char cost[200];
     double usd = endpoint_usd(region, w->instance, w->created);
     if (opt.json) {
-        json_t *v = json_pack("{s:s, s:s, s:s, s:s?, s:I, s:o, s:O?}", "name", name, "region", region, "state", state, "instance", w->instance, "created",
-            (json_int_t)w->created, "usd", usd < 0 ? json_null() : json_real(usd), "facts", w->facts);
+        json_t *v = json_pack("{s:s, s:s, s:s, s:s?, s:I, s:I, s:o, s:O?}", "name", name, "region", region, "state", state, "instance", w->instance, "created",
+            (json_int_t)w->created, "age_s", (json_int_t)endpoint_age(w->created), "usd", usd < 0 ? json_null() : json_real(usd), "facts", w->facts);
         if (json_line(stdout, v) || fflush(stdout)) die_stdout();
         endpoint_told();
         json_decref(v);
@@ -297,7 +297,7 @@ static int do_status(const char *operand)
     } else {
         char cost[200];
         endpoint_cost(cost, sizeof cost, region, w.instance, w.created);
-        printf("%s@%s\t%s\t%lds\t%s%s%s\n", name, region, state, (long)(time(NULL) - w.created), cost, reason ? "\t" : "", reason ? reason : "");
+        printf("%s@%s\t%s\t%lds\t%s%s%s\n", name, region, state, (long)endpoint_age(w.created), cost, reason ? "\t" : "", reason ? reason : "");
     }
     watched_free(&w);
     json_decref(v);
@@ -437,12 +437,12 @@ static int print_listed(const char *region, const json_t *v, struct err *e)
     double usd = endpoint_usd(region, instance, created);
     if (opt.json) {
         json_t *line = json_pack("{s:s, s:s, s:s?, s:s?, s:I, s:I, s:o, s:s, s:b}", "name", name, "region", region, "state", state, "instance", instance, "created",
-            (json_int_t)created, "age_s", (json_int_t)(time(NULL) - created), "usd", usd < 0 ? json_null() : json_real(usd), "prices", price_date(), "ours", ours);
+            (json_int_t)created, "age_s", (json_int_t)endpoint_age(created), "usd", usd < 0 ? json_null() : json_real(usd), "prices", price_date(), "ours", ours);
         if (json_line(stdout, line)) die_stdout();
         json_decref(line);
     } else {
         endpoint_cost(cost, sizeof cost, region, instance, created);
-        printf("%s@%s\t%s\t%lds\t%s\t%s\n", name, region, state ? state : "unknown", (long)(time(NULL) - created), cost, ours ? "q4sweep" : "not ours");
+        printf("%s@%s\t%s\t%lds\t%s\t%s\n", name, region, state ? state : "unknown", (long)endpoint_age(created), cost, ours ? "q4sweep" : "not ours");
     }
     free(instance);
     return 0;
@@ -709,7 +709,7 @@ int main(int argc, char **argv)
         {0}};
     const struct opt_spec spec = {
         .usage = "up NAME --model MODEL --instance TYPE[,TYPE...] --region R[,R...] --role ARN [options]\n"
-                 "wait|status|facts|logs|delete NAME [--region R]\nlist|quota|image [--region R]\nfacts --from LOG.jsonl\n"
+                 "wait|status|facts|logs NAME [--region R]\ndelete NAME [--region R[,R...]]\nlist|quota|image [--region R[,R...]]\nfacts --from LOG.jsonl\n"
                  "upload DIRECTORY s3://BUCKET/PREFIX\nguard [--keep] -- COMMAND...\nguard --sweep-up [--region R[,R...]]",
         .about = "Deploy SageMaker endpoints, watch them, and always stop the meter.\n"
                  "A line in the journal precedes every call that creates something; guard deletes all that the journal names, however its command ends.",

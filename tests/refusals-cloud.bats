@@ -152,7 +152,7 @@ answers() {     # STATUS BODY
     mkdir -p x/bin x/data u
     cp "$BIN/sm-endpoint" x/bin
     echo '{' >x/data/prices.json
-    answers 200 '{"Endpoints":[{"EndpointName":"x","EndpointStatus":"InService","EndpointArn":"arn:aws:sagemaker:us-east-1:123456789012:endpoint/x"}],"Tags":[],"ProductionVariants":[{"InstanceType":"ml.g6.xlarge"}]}'
+    answers 200 '{"EndpointConfigName":"x","Endpoints":[{"EndpointName":"x","EndpointStatus":"InService","EndpointArn":"arn:aws:sagemaker:us-east-1:123456789012:endpoint/x"}],"Tags":[],"ProductionVariants":[{"InstanceType":"ml.g6.xlarge","InitialInstanceCount":1}]}'
     AWS_ENDPOINT_URL=$URL x/bin/sm-endpoint list --region us-east-1 >said 2>&1 || true
     [ "$(wc -l <said)" = 2 ]
     grep -F "prices.json: not JSON: line 2, column 0: string or '}' expected near end of file: costs are not shown" said || { cat said; FAILED=1; }

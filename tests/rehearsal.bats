@@ -60,6 +60,44 @@ until_up() {    # an endpoint exists
     [[ $stderr = *"sagemaker: ROLE is not set"* && ! -e none ]]
 }
 
+@test "an endpoint that may not be deleted: said loudly, the sweep fails, no meter claims that it ended" {
+    account --fault denied
+    run -2 --separate-stderr sweep
+    [[ $stderr = *"@us-east-2 STILL RUNS: it may not be deleted"*"run: aws sagemaker delete-endpoint --endpoint-name q4-text-"*"sweep: failed: text"* ]]
+    [ ! -e out/meter.jsonl ]
+    # and where it never came up, too
+    run -2 --separate-stderr sweep SERVE='--timeout 0.5' MEASURE="$QUICK --long 9"
+    [[ $stderr = *"STILL RUNS"*"the endpoint did not come up"* ]]
+}
+
+@test "a clock that is off is cured in a sweep as well" {
+    run -0 --separate-stderr sweep FAULTS=skew
+    holds '.seconds > 0 and .seconds < 300 and .usd > 0' out/meter.jsonl
+    [[ $stderr != *" USD 0.0000 on the meter"* ]]
+}
+
+@test "a sweep that is stopped while its endpoint is Creating says what it waits for; nothing stays" {
+    account --fault lag:12m
+    setsid env --default-signal=INT bash -c 'exec "$@"' _ make -s -C "$ROOT" CONFIG="$Q4CONFIG" sweep TARGET=rehearsal MODEL="$(model e2b)" BUILDS=text OUT="$OUT" 2>err >/dev/null 3>&- &
+    until_up
+    sleep 1
+    kill -INT -- "-$!"
+    wait "$!" || true
+    grep -q "rehearsal: q4-text-.*: waiting until it is deleted, which cannot be while it is Creating" err
+    grep -q "sm-endpoint: deleting q4-text-" err
+    until_gone 5
+}
+
+@test "a recorded number that belongs to another process by now is left alone" {
+    mkdir state
+    touch state/log
+    sleep 100 3>&- &
+    echo $! | tee state/pid >state/guard
+    run -66 env Q4STATE="$PWD/state" "$ROOT/pipelines/targets/rehearsal" url
+    Q4STATE=$PWD/state "$ROOT/pipelines/targets/rehearsal" down
+    kill %1
+}
+
 @test "a region without capacity: the next one serves, the meter says which" {
     account --fault capacity:us-east-2
     run -0 --separate-stderr sweep REGION=us-east-2,us-west-2

@@ -44,12 +44,16 @@ bool endpoint_pause(double seconds, const volatile int *stop)
 
 /* --- money ---------------------------------------------------------------------------------------------------------- */
 
+time_t endpoint_age(time_t created)
+{
+    const time_t now = aws_time(time(NULL));
+    return now > created ? now - created : 0;           /* a clock that is off by less than AWS minds */
+}
+
 double endpoint_usd(const char *region, const char *instance, time_t since)
 {
     double rate = instance ? price_per_hour(region, instance) : -1;
-    time_t now = time(NULL);
-    if (rate < 0) return -1;
-    return since && now > since ? rate * (double)(now - since) / 3600 : 0;
+    return rate < 0 ? -1 : since ? rate * (double)endpoint_age(since) / 3600 : 0;
 }
 
 void endpoint_cost(char *out, size_t n, const char *region, const char *instance, time_t since)
@@ -249,7 +253,7 @@ static void say(struct watching *k, const char *state)
     const char *stage = k->log ? containerlog_stage(k->log) : NULL, *error = k->log ? containerlog_error(k->log) : NULL;
     snprintf(text, sizeof text, "%s%s%s%s%.120s", state, stage ? ", container: " : "", stage ? stage : "", error ? ", error: " : "", error ? error : "");
     if (prog_verbosity < 0 || (!strcmp(text, k->said) && now < k->said_at + 300)) return;
-    duration(age, sizeof age, now - k->out->created);
+    duration(age, sizeof age, endpoint_age(k->out->created));
     endpoint_cost(cost, sizeof cost, k->region, k->out->instance, k->out->created);
     fprintf(stderr, "%s: %s@%s: %s after %s, %s\n", prog_name, k->name, k->region, text, age, cost);
     memcpy(k->said, text, sizeof text);
@@ -471,7 +475,7 @@ static int create_endpoint(struct rising *r, struct aws_fault *f, struct err *e)
     const char *role = r->d->schedule_role ? r->d->schedule_role : r->d->role;
     if (r->d->expires) {
         if (journal_intent(&r->entry, "CreateSchedule", e)) return -1;
-        if (schedule_create(r->s, r->entry.region, r->d->name, role, r->d->expires, &fault))
+        if (schedule_create(r->s, r->entry.region, r->d->name, role, aws_time(r->d->expires), &fault))
             return err_set(e, fault.code, "the schedule that would delete %s at its expiry cannot be made, so the endpoint is not: %s", r->d->name, fault.msg);
     }
     return ask_for_endpoint(r, f, e);
@@ -588,7 +592,7 @@ int endpoint_up(struct aws_session *s, const struct deployment *d, const char *p
         free(url);
     }
     if (got == ATTEMPT_DONE && !out->instance) out->instance = xstrdup(r.entry.instance);
-    if (got == ATTEMPT_DONE && !out->created) out->created = r.entry.created;
+    if (got == ATTEMPT_DONE && !out->created) out->created = aws_time(r.entry.created);
     if (got == ATTEMPT_NEXT)
         err_set(e, capacity ? EXIT_TEMPFAIL : EXIT_UNAVAILABLE, "%s: no instance type in any region had quota and capacity; the last: %s: add --instance or --region, "
             "or try later", d->name, last.msg);

@@ -16,11 +16,12 @@ bool endpoint_pause(double seconds, const volatile int *stop);
 
 /* "USD 0.17 so far (ml.g6.xlarge at 1.1267 an hour, prices of us-east-2, 2026-09-25)", the region where it is another one; since 0 = nothing ran. */
 void endpoint_cost(char *out, size_t n, const char *region, const char *instance, time_t since);
-/* Dollars, -1 = no price known. */
+/* Dollars until now by AWS's clock, -1 = no price known. */
 double endpoint_usd(const char *region, const char *instance, time_t since);
 /* What it runs on, from the config that its description names; freed by the caller, NULL = not known, or not one instance. */
 char *endpoint_instance(struct aws_session *s, const char *region, const json_t *description);
 time_t endpoint_created(const json_t *description);
+time_t endpoint_age(time_t created);        /* seconds by AWS's clock */
 
 /* --- taking down ---------------------------------------------------------------------------------------------------- */
 struct teardown {
