@@ -154,6 +154,14 @@ END
     holds '[.regions[]? | (.endpoint, ."endpoint-config", .model) // {} | length] | add // 0 == 0' state/state.json
 }
 
+@test "a container's log cannot move the cursor of who reads its errors" {
+    serve --image 'x=printf "RuntimeError: \033[2Jbad\n"; sleep 0.2; exit 1'
+    timeout 60 sm-endpoint up one --model s3://models/e2b/ --instance ml.g6.xlarge --role "$ROLE" --image x --poll 0.2 2>err && return 1
+    grep -qF 'sm-endpoint: log: RuntimeError: \x1b[2Jbad' err
+    grep -qF 'sm-endpoint: root error: RuntimeError: \x1b[2Jbad' err
+    ! grep -q $'\033' err || false
+}
+
 @test "a container that answered pings and then died is no success: 69" {
     SPEED=100 serve --fault die:50s
     up one --no-wait >/dev/null 2>&1

@@ -255,7 +255,7 @@ static void say(struct watching *k, const char *state)
     if (prog_verbosity < 0 || (!strcmp(text, k->said) && now < k->said_at + 300)) return;
     duration(age, sizeof age, endpoint_age(k->out->created));
     endpoint_cost(cost, sizeof cost, k->region, k->out->instance, k->out->created);
-    fprintf(stderr, "%s: %s@%s: %s after %s, %s\n", prog_name, k->name, k->region, text, age, cost);
+    tell_msg("%s@%s: %s after %s, %s", k->name, k->region, text, age, cost);
     memcpy(k->said, text, sizeof text);
     k->said_at = now;
 }
@@ -283,17 +283,17 @@ static void report_failure(struct watching *k)
     const char *lines[ERROR_LINES];
     size_t n = 0, i;
     json_t *event;
-    fprintf(stderr, "%s: %s@%s: Failed: %s\n", prog_name, k->name, k->region, k->out->reason ? k->out->reason : "no FailureReason");
+    tell_msg("%s@%s: Failed: %s", k->name, k->region, k->out->reason ? k->out->reason : "no FailureReason");
     json_array_foreach(k->events, i, event) {
         const char *text = json_string_value(json_object_get(event, "message"));
         if (!text || !containerlog_is_error(text)) continue;
         if (n == ERROR_LINES) memmove(lines, lines + 1, sizeof *lines * --n);
         lines[n++] = text;
     }
-    for (i = 0; i < n; i++) fprintf(stderr, "%s: log: %.*s\n", prog_name, (int)strcspn(lines[i], "\r\n"), lines[i]);
+    for (i = 0; i < n; i++) tell_msg("log: %.*s", (int)strcspn(lines[i], "\r\n"), lines[i]);
     const char *error = k->log ? containerlog_error(k->log) : NULL;
-    if (error) fprintf(stderr, "%s: root error: %s\n", prog_name, error);
-    if (!n && !error) fprintf(stderr, "%s: %s@%s: its log says nothing of it\n", prog_name, k->name, k->region);
+    if (error) tell_msg("root error: %s", error);
+    if (!n && !error) tell_msg("%s@%s: its log says nothing of it", k->name, k->region);
 }
 
 /* Case does not count: "InsufficientInstanceCapacity", "CapacityError". */

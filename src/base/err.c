@@ -141,6 +141,14 @@ void warn_msg(const char *fmt, ...)
     va_end(ap);
 }
 
+void tell_msg(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    say("", fmt, ap);
+    va_end(ap);
+}
+
 void note_msg(const char *fmt, ...)
 {
     if (prog_verbosity < 1)

@@ -49,7 +49,8 @@ bool err_of_machine(const struct err *e);
 _Noreturn void die(const struct err *e);
 _Noreturn void die_msg(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
-/* "prog: warning: …" unless -q; note() only with -v. */
+/* "prog: …" in any case: what is no error of ours and has to be known.  "prog: warning: …" unless -q; note() only with -v. */
+void tell_msg(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void warn_msg(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void note_msg(const char *fmt, ...) PRINTF_LIKE(1, 2);
 
