@@ -50,7 +50,7 @@ recipe() {
     [ ${#operands[@]} -eq 2 ] || refuse 64 "expected SRC and OUT, found ${#operands[@]} operands: try --help"
     src=${operands[0]} out=${operands[1]}
     while [[ $out = */ ]]; do out=${out%/}; done
-    report_part=${out%"${out##*/}"}.${out##*/}.report.$$
+    reports=${out%"${out##*/}"}.${out##*/}.report.$HOSTNAME report_part=$reports.$$
     [ ${#plan[@]} -gt 0 ] || ! { [ "$src" -ef "$out" ] || [ "$(dirname -- "$src")" -ef "$out" ]; } || refuse 64 "$out: is the source: the build would replace it: name another directory"
     [ ${#plan[@]} -gt 0 ] || [ ${#force[@]} -gt 0 ] || ! { [ -e "$out" ] || [ -L "$out" ]; } || refuse 64 "$out: exists: --force replaces it"
 }
@@ -91,10 +91,19 @@ stop() {        # STATUS
     exit "$1"
 }
 
+# What runs that were killed on this machine have left.  A number that is in use again keeps its file until the next run.
+remove_dead_reports() {
+    local left
+    for left in "$reports".*; do
+        if [[ ${left#"$reports".} =~ ^[0-9]+$ ]] && [ ! -e "/proc/${left##*.}" ]; then rm -f -- "$left"; fi
+    done
+}
+
 # The stages have a process group of their own, so that a signal to the recipe alone ends all of them; the report takes its place when the
 # build has.
 run() {         # STAGES
     local rc=0
+    [ ${#plan[@]} -gt 0 ] || remove_dead_reports
     trap '[ ! -e "$report_part" ] || rm -f -- "$report_part"' EXIT
     trap 'stop 130' INT
     trap 'stop 143' TERM

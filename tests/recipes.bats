@@ -206,6 +206,17 @@ programs_but() {    # NAME SCRIPT
     done
 }
 
+@test "the report of a killed run goes with the next run; that of a live one, or of another machine, stays" {
+    local dead
+    true & dead=$!
+    wait "$dead"
+    touch ".b.report.$HOSTNAME.$dead" ".b.report.$HOSTNAME.$$" ".b.report.$HOSTNAME.else.$dead" ".b.report.$HOSTNAME.mine"
+    "$R/emb4" --dry-run "$(golden e2b-nano)" b >plan
+    [ -e ".b.report.$HOSTNAME.$dead" ]
+    "$R/emb4" "$(golden e2b-nano)" b
+    only_holds . plan b b.report.jsonl ".b.report.$HOSTNAME.$$" ".b.report.$HOSTNAME.else.$dead" ".b.report.$HOSTNAME.mine"
+}
+
 @test "the source is never replaced" {
     cp -r "$(golden gemma3-nano)" src
     run -64 "$R/text" --force src src/
