@@ -93,8 +93,9 @@ pair: sweep-source
 
 RESULTS ?= $(HERE)/data/published $(HERE)/data/published/single
 TITLE ?= $(if $(filter data/published %/data/published,$(RESULTS)),The published study: Gemma 4 on one L4,Measured builds)
-export TITLE
+export TITLE RESULTS
 .PHONY: report
 ## report: RESULTS="FILE|DIR ..." as one page, out/report/report.html, and report.md; the published study without RESULTS
 report: $(BIN)/tabulate
-	@Q4BIN="$(abspath $(BIN))" $(HERE)/pipelines/report --title "$$TITLE" -o "$$OUT/report" $(RESULTS)
+	@if [ -e "$$RESULTS" ]; then set -- "$$RESULTS"; else set -- $$RESULTS; fi; \
+	    Q4BIN="$(abspath $(BIN))" $(HERE)/pipelines/report --title "$$TITLE" -o "$$OUT/report" "$$@"

@@ -72,6 +72,19 @@ served() {      # FILE BUILD TTFT
     [[ $stderr = *"chain: /dev/null: nothing can be made there: OUT names another directory"* ]]
 }
 
+@test "RESULTS is names, never commands" {
+    need_command make
+    local one=$ROOT/data/published/e2b-text.json
+    cp "$one" "it's \"one\" file.json"
+    env Q4BIN="$BIN" "$ROOT/q4sweep" report OUT=spaced RESULTS="it's \"one\" file.json"
+    [ -s spaced/report/report.html ]
+    env Q4BIN="$BIN" "$ROOT/q4sweep" report OUT=two RESULTS="$one $ROOT/data/published/e2b-emb4.json"
+    [ "$(grep -c '^| \(text\|emb4\) ' two/report/report.md)" -ge 2 ]
+    run -2 --separate-stderr env Q4BIN="$BIN" "$ROOT/q4sweep" report OUT=no RESULTS="$one;touch ran"
+    [[ $stderr = *"e2b-text.json;touch"* ]]
+    [ ! -e ran ]
+}
+
 @test "mistakes leave nothing" {
     run -64 report -o out
     run -66 report -o out nowhere.json
