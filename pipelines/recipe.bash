@@ -82,12 +82,27 @@ status() {      # PIPESTATUS…
     done
 }
 
-stop() {        # STATUS
-    local group
+# The report of a build that has taken its place; a signal from here on comes too late to change anything.
+place_report() {
     trap '' INT TERM HUP
-    group=$(jobs -p)
-    [ -z "$group" ] || kill -- -"$group" 2>/dev/null
-    wait
+    if [ -e "$report_part" ]; then
+        mv -T -- "$report_part" "$out.report.jsonl" || exit 74
+    elif [ ${#plan[@]} -eq 0 ]; then
+        rm -f -- "$out.report.jsonl"            # of a build that this one has replaced
+    fi
+}
+
+# A build that was complete when the signal came has its report all the same.
+stop() {        # STATUS
+    local last=$? ended                         # of the stages, if they were waited for just now
+    trap '' INT TERM HUP
+    if [ -n "$job" ]; then
+        kill -- -"$job" 2>/dev/null
+        wait "$job"
+        ended=$?
+        [ "$ended" -eq 127 ] || last=$ended     # 127: no longer known
+        [ "$last" -ne 0 ] || place_report
+    fi
     exit "$1"
 }
 
@@ -102,7 +117,7 @@ remove_dead_reports() {
 # The stages have a process group of their own, so that a signal to the recipe alone ends all of them; the report takes its place when the
 # build has.
 run() {         # STAGES
-    local rc=0
+    local rc=0 job=
     [ ${#plan[@]} -gt 0 ] || remove_dead_reports
     trap '[ ! -e "$report_part" ] || rm -f -- "$report_part"' EXIT
     trap 'stop 130' INT
@@ -110,12 +125,9 @@ run() {         # STAGES
     trap 'stop 129' HUP
     set -m
     { trap : TERM; "$1"; } <&0 &        # outlives its stages, so that wait means that they have cleaned up
+    job=$!
     set +m
-    wait $! || rc=$?
-    if [ "$rc" -eq 0 ] && [ -e "$report_part" ]; then
-        mv -T -- "$report_part" "$out.report.jsonl" || exit 74
-    elif [ "$rc" -eq 0 ] && [ ${#plan[@]} -eq 0 ]; then
-        rm -f -- "$out.report.jsonl"            # of a build that this one has replaced
-    fi
+    wait "$job" || rc=$?
+    [ "$rc" -ne 0 ] || place_report
     exit "$rc"
 }

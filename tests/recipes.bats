@@ -187,6 +187,26 @@ programs_but() {    # NAME SCRIPT
     done
 }
 
+@test "a signal once the build has taken its place: it has its report, and an older one's is gone" {
+    mkdir late
+    ln -s "$BIN"/* late/
+    rm late/ct-pack
+    cat >late/ct-pack <<'EOF'
+#!/bin/bash
+trap '' TERM
+"$REAL/ct-pack" "$@" || exit
+kill -TERM "$(ps -o ppid= -p $PPID)"        # the recipe, which waits for its stages
+sleep 0.3
+EOF
+    chmod +x late/ct-pack
+    REAL=$BIN Q4BIN=$PWD/late run -143 "$R/emb4" "$(golden e2b-nano)" b
+    "$BIN/ct-check" -q --against "$(golden e2b-nano)" b
+    [ -s b.report.jsonl ]
+    REAL=$BIN Q4BIN=$PWD/late run -143 "$R/fp8" --force "$(golden e2b-nano)" b
+    rm -rf late b.check.jsonl
+    only_holds . b
+}
+
 # Nobody can tell the stages of a recipe that was killed: they end as they would, or as the closed pipe makes them.
 @test "SIGKILL of a recipe: what appears is the whole build, or nothing" {
     local i n src
