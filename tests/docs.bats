@@ -80,3 +80,10 @@ texts() { cat "$ROOT"/src/*.c "$ROOT"/src/*/*.c "$ROOT"/cuda/*.c "$ROOT"/pipelin
         grep -q "\"$word\"" "$allowed"
     done
 }
+
+@test "CI ends with the README's test command, word for word" {
+    local command
+    command=$(sed -n 's/^    \(.*[^ ]\) *# .*, then the tests$/\1/p' "$ROOT/README.md")
+    [ "$command" = "./bootstrap test" ]
+    [ "$(tail -n 1 "$ROOT/.ci/run")" = "$command" ]
+}
