@@ -338,6 +338,8 @@ gone() { for _ in $(seq 60); do kill -0 "$1" 2>/dev/null || return 0; sleep 0.05
     [ ! -e ran ]
     SERVER_WAIT=08 run -64 --separate-stderr "$ROOT/pipelines/targets/server" up "$odd"
     [[ $stderr = "server: SERVER_WAIT 08: expected seconds, 1 to 999999" ]]
-    SERVER=http://u:secret@127.0.0.1:9 run -64 --separate-stderr "$ROOT/pipelines/targets/server" name
-    [[ $stderr = "server: SERVER: a user or password in its URL would stand in results"* && $stderr$output != *secret* ]]
+    for url in http HTTP; do
+        SERVER=$url://u:secret@127.0.0.1:9 run -64 --separate-stderr "$ROOT/pipelines/targets/server" name
+        [[ $stderr = "server: SERVER: a user or password in its URL would stand in results"* && $stderr$output != *secret* ]]
+    done
 }
